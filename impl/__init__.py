@@ -1,0 +1,1 @@
+"""Everything a scheduler is and runs on: data, batching, schedulers, runtimes, devices, timeline, metrics."""

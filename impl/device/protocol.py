@@ -1,0 +1,84 @@
+"""What the engine asks of a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from impl.checks import require_whole
+from impl.core import Batch, Flight
+from impl.device.stream import Stream
+
+
+class LaunchBlocks(Enum):
+    """What a launch waits for before it returns, besides room in the stream's queue."""
+
+    NOTHING = "nothing"
+    PREVIOUS_FORWARD = "previous forward"
+    """As a blocking copy onto the engine stream does (on CUDA: from pageable memory)."""
+    OWN_FORWARD = "own forward"
+    """As a hidden synchronization does (on CUDA: reading a value back)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matmuls:
+    """Square fp32 matrix products launched one by one: `count` products of `dim` × `dim`."""
+
+    count: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArticleMatmuls:
+    """The article's literal forwards; a CUDA device runs them as they are, whatever time that takes."""
+
+    prefill: Matmuls
+    decode: Matmuls
+
+    def of(self, batch: Batch) -> Matmuls:
+        """Return the products that a batch runs: a prompt of more than one token counts as prefill."""
+        return self.prefill if batch.num_tokens > batch.size else self.decode
+
+
+QUEUE_CAPACITY = 1000
+"""Kernels that a stream's queue holds before the next launch blocks the host (measured on an H200)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """How forwards are launched."""
+
+    launch_blocks: LaunchBlocks = LaunchBlocks.NOTHING
+    kernels_per_forward: int = 1
+    """More than `QUEUE_CAPACITY` in the queue block the launch. On CUDA, 1 stands for a calibrated graph."""
+    has_copy_stream: bool = True
+    """Whether the copy of the tokens to the host has a stream of its own."""
+    matmuls: ArticleMatmuls | None = None
+    """Literal forwards for a CUDA device in place of calibrated ones."""
+
+    def __post_init__(self) -> None:
+        require_whole("kernels_per_forward", self.kernels_per_forward, at_least=1, unit="kernels")
+
+
+class Device(Protocol):
+    """Streams, uploads and forwards. One object serves one run."""
+
+    def stream(self, name: str) -> Stream:
+        """Create a stream. Raises ProtocolError if the device returns one that is in use already."""
+
+    def upload(self, batch: Batch, stream: Stream) -> None:
+        """Copy the batch's inputs to the device on `stream`, without blocking."""
+
+    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> Any:
+        """Enqueue a forward and the copy of its tokens; return what `wait` needs.
+
+        Raises:
+            ProtocolError: if nothing orders `stream` after the batch's upload.
+        """
+
+    def wait(self, flight: Flight) -> None:
+        """Block until the tokens are on the host, then fill the flight's times and tokens."""
+
+    def close(self) -> None:
+        """Give back what the run holds; called once, also after a failure."""

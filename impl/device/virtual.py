@@ -1,0 +1,102 @@
+"""The virtual device: streams, one compute engine and one copy engine, as arithmetic on virtual time.
+
+Operations run in the order in which they are launched: a compute engine that is promised to one forward is not
+given to a later one, even if that could start sooner. When a forward is launched, its start and end follow from
+what was launched before, so nothing needs to be simulated until somebody waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from impl.core import Batch, Flight
+from impl.device.protocol import QUEUE_CAPACITY, DeviceSettings, LaunchBlocks
+from impl.device.stream import STREAM_RING, Stream, StreamRegistry
+from impl.runtime.virtual import VirtualRuntime
+from impl.tokens import encode, token_of
+
+
+class _Times(NamedTuple):
+    start_ns: int
+    end_ns: int
+    copy_end_ns: int
+
+
+class VirtualStream(Stream):
+    """A stream whose last operation ends at `tail_ns`."""
+
+    def __init__(self, name: str, handle: int) -> None:
+        super().__init__(name, handle)
+        self.tail_ns = 0
+        self.queued: deque[_Times] = deque()
+        """Forwards whose kernels may still be in the queue, oldest first."""
+
+    def wait_stream(self, other: Stream) -> None:
+        super().wait_stream(other)
+        assert isinstance(other, VirtualStream), "streams of one device"
+        self.tail_ns = max(self.tail_ns, other.tail_ns)
+
+
+class VirtualDevice:
+    """A GPU in virtual time."""
+
+    def __init__(self, runtime: VirtualRuntime, settings: DeviceSettings) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._streams = StreamRegistry()
+        self._num_created = 0
+        self._compute_free_ns = 0
+        self._copy_free_ns = 0
+
+    def stream(self, name: str) -> VirtualStream:
+        stream = VirtualStream(name, handle=1 + self._num_created % STREAM_RING)
+        self._num_created += 1
+        self._streams.add(stream)
+        return stream
+
+    def upload(self, batch: Batch, stream: Stream) -> None:
+        batch.upload = (stream, stream.issue())
+
+    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> _Times:
+        assert isinstance(stream, VirtualStream), "a stream of this device"
+        stream.require_inputs(batch)
+        settings = self._settings
+        if settings.launch_blocks is LaunchBlocks.PREVIOUS_FORWARD:
+            self._runtime.sleep_until(stream.tail_ns, "the previous forward, inside the launch")
+        start_ns = max(self._runtime.now_ns(), stream.tail_ns, self._compute_free_ns)
+        end_ns = start_ns + forward_ns
+        copy_end_ns = max(end_ns, self._copy_free_ns) + copy_ns
+        self._compute_free_ns = end_ns
+        self._copy_free_ns = copy_end_ns
+        stream.tail_ns = end_ns if settings.has_copy_stream else copy_end_ns
+        stream.issue()
+        times = _Times(start_ns, end_ns, copy_end_ns)
+        if settings.kernels_per_forward > 1:
+            self._wait_for_room(stream, times)
+        if settings.launch_blocks is LaunchBlocks.OWN_FORWARD:
+            self._runtime.sleep_until(end_ns, "its own forward, inside the launch")
+        return times
+
+    def _wait_for_room(self, stream: VirtualStream, times: _Times) -> None:
+        """Return when all kernels but the last `QUEUE_CAPACITY` of the stream have run."""
+        stream.queued.append(times)
+        num_kernels = self._settings.kernels_per_forward
+        num_after, surplus = divmod(QUEUE_CAPACITY, num_kernels)
+        if num_after >= len(stream.queued):
+            return
+        # Kernels of a forward are equally long: the queue has room once this part of it has run.
+        forward = stream.queued[-1 - num_after]
+        part_ns = (forward.end_ns - forward.start_ns) * (num_kernels - surplus) // num_kernels
+        while len(stream.queued) > num_after + 1:
+            stream.queued.popleft()
+        self._runtime.sleep_until(forward.start_ns + part_ns, "room in the stream's queue")
+
+    def wait(self, flight: Flight) -> None:
+        times: _Times = flight.payload
+        self._runtime.sleep_until(times.copy_end_ns, f"the forward of batch {flight.batch.id}")
+        flight.forward_start_ns, flight.forward_end_ns, flight.copy_end_ns = times
+        flight.tokens = [token_of(encode(item)) for item in flight.batch.items]
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,206 @@
+"""What a scheduler sees: batches to take, stages to run, forwards to launch and wait for.
+
+Every stage is recorded here, so schedulers hold no measuring code. The engine also keeps the books: which
+request has which token, and that each ends exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from impl.batching import Batching
+from impl.core import Batch, Flight, Item
+from impl.costs import Costs
+from impl.device.protocol import Device
+from impl.device.stream import Stream
+from impl.errors import ProtocolError
+from impl.ledger import Ledger, Outcome
+from impl.ranges import Ranges
+from impl.runtime.protocol import Queue, Runtime
+from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Delivery, Span, Taken, Timeline
+from impl.workload import Workload
+
+T = TypeVar("T")
+
+MAX_EMPTY_POLLS = 100_000
+"""Answers "nothing now" in a row, with nothing else happening, after which a scheduler counts as stuck."""
+
+
+class Scheduler(Protocol):
+    """A step order: takes batches from the engine until `next_batch` has none left, and returns."""
+
+    def __call__(self, engine: Engine, /) -> None: ...
+
+
+class Engine:
+    """One run of one scheduler."""
+
+    def __init__(
+        self, runtime: Runtime, device: Device, workload: Workload, costs: Costs, batching: Batching, ranges: Ranges
+    ) -> None:
+        self._runtime = runtime
+        self._device = device
+        self._costs = costs
+        self._ranges = ranges
+        self._policy = batching.start()
+        self._arrivals = workload.requests
+        self._num_arrived = 0
+        self._num_batches = 0
+        self._num_empty_polls = 0
+        # Results travel to the thread that schedules as messages, so the policy needs no lock.
+        self._results: Queue[list[tuple[Item, bool]]] = runtime.queue("results and arrivals")
+        self._ledger = Ledger(workload)
+        self.now_ns = runtime.now_ns
+        self.timeline = Timeline(start_ns=self.now_ns())
+
+    def start_clock(self) -> None:
+        """Let the arrivals count from now."""
+        self.timeline.start_ns = self.now_ns()
+
+    def queue(self, name: str) -> Queue[T]:
+        """Make a queue between threads of this run."""
+        return self._runtime.queue(name)
+
+    def spawn(self, function: Callable[[], None], name: str) -> None:
+        """Start a thread of this run."""
+        self._runtime.spawn(function, name)
+
+    def stream(self, name: str) -> Stream:
+        """Create a device stream; a run creates each of its streams once."""
+        return self._device.stream(name)
+
+    def next_batch(self, *, wait: bool = True) -> Batch | None:
+        """Take the next batch.
+
+        Args:
+            wait: block until there is one. Without it, None means that nothing can run now.
+
+        Returns:
+            A batch; with `wait`, None means that no request will ever need another forward.
+        """
+        while True:
+            self._receive()
+            items = self._policy.schedule()
+            if items:
+                self._num_empty_polls = 0
+                return self._take(items)
+            if self._num_arrived == len(self._arrivals) and self._policy.is_drained:
+                return None
+            if not wait:
+                self._count_empty_poll()
+                return None
+            self._await_change()
+
+    def _receive(self) -> None:
+        while (seen := self._results.get(timeout_ns=0)) is not None:
+            self._policy.results(seen)
+        now_ns = self.now_ns() - self.timeline.start_ns
+        while self._num_arrived < len(self._arrivals) and self._arrivals[self._num_arrived].arrival_ns <= now_ns:
+            self._policy.add(self._arrivals[self._num_arrived])
+            self._num_arrived += 1
+
+    def _await_change(self) -> None:
+        timeout_ns = due_ns = None
+        if self._num_arrived < len(self._arrivals):
+            due_ns = self.timeline.start_ns + self._arrivals[self._num_arrived].arrival_ns
+            timeout_ns = max(0, due_ns - self.now_ns())
+        seen = self._results.get(timeout_ns)
+        if seen is not None:
+            self._policy.results(seen)
+        elif due_ns is not None:
+            self.timeline.late_ns = max(self.timeline.late_ns, self.now_ns() - due_ns)
+
+    def _take(self, items: list[Item]) -> Batch:
+        batch = Batch(self._num_batches, items, sum([item.num_tokens for item in items]), not items[0].position)
+        self._num_batches += 1
+        ids = tuple([item.request.id for item in items])
+        self.timeline.taken.append(Taken(batch.id, self.now_ns(), batch.num_tokens, batch.is_prefill, ids))
+        return batch
+
+    def _count_empty_poll(self) -> None:
+        self._num_empty_polls += 1
+        if self._num_empty_polls > MAX_EMPTY_POLLS:
+            raise ProtocolError(
+                f"the scheduler asked {MAX_EMPTY_POLLS} times in a row for a batch without waiting, and nothing else "
+                "happened; use next_batch(wait=True) when no forward is in flight"
+            )
+
+    def pre(self, batch: Batch, stream: Stream) -> None:
+        """Prepare a batch on the host and upload its inputs on `stream`."""
+        start_ns = self.now_ns()
+        with self._ranges(PRE, batch.id):
+            self._runtime.work(self._costs.host_work, self._costs.pre(batch))
+            self._device.upload(batch, stream)
+        self._record(PRE, batch, start_ns)
+
+    def launch(self, batch: Batch, stream: Stream) -> Flight:
+        """Enqueue a batch's forward on `stream` and the copy of its tokens to the host.
+
+        Raises:
+            ProtocolError: if the batch was not prepared, or if `stream` does not wait for its inputs.
+        """
+        start_ns = self.now_ns()
+        costs = self._costs
+        with self._ranges(LAUNCH, batch.id):
+            self._runtime.work(costs.host_work, costs.launch(batch))
+            payload = self._device.launch(
+                batch, stream, forward_ns=costs.forward(batch), copy_ns=costs.copy(batch)
+            )
+        return Flight(batch, self._record(LAUNCH, batch, start_ns), payload, stream_name=stream.name)
+
+    def synchronize(self, flight: Flight) -> None:
+        """Wait until a forward's tokens are on the host; its times are known from then on."""
+        start_ns = self.now_ns()
+        with self._ranges(SYNCHRONIZE, flight.batch.id):
+            self._device.wait(flight)
+        self._record(SYNCHRONIZE, flight.batch, start_ns)
+        start_ns, end_ns, copy_end_ns = flight.times()
+        spans = self.timeline.spans
+        spans.append(Span(flight.stream_name, FORWARD, flight.batch.id, start_ns, end_ns))
+        spans.append(Span("copy", COPY, flight.batch.id, end_ns, copy_end_ns))
+
+    def post(self, flight: Flight) -> None:
+        """Process a forward's tokens on the host and deliver them.
+
+        Raises:
+            ProtocolError: before `synchronize`, a second time, or out of order.
+        """
+        batch = flight.batch
+        if flight.forward_end_ns is None:
+            raise ProtocolError(f"post of batch {batch.id} before its tokens are there; call engine.synchronize first")
+        if flight.is_posted:
+            raise ProtocolError(f"post of batch {batch.id} a second time; each flight is post-processed once")
+        flight.is_posted = True
+        start_ns = self.now_ns()
+        with self._ranges(POST, batch.id):
+            self._runtime.work(self._costs.host_work, self._costs.post(batch))
+        end_ns = self._record(POST, batch, start_ns)
+        seen = []
+        for item, token in zip(batch.items, flight.tokens, strict=True):
+            outcome = self._ledger.deliver(item, token)
+            self.timeline.deliveries.append(Delivery(item.request.id, item.position, batch.id, end_ns, outcome))
+            seen.append((item, outcome is Outcome.ENDED))
+        self._results.put(seen)
+
+    def _record(self, stage: str, batch: Batch, start_ns: int) -> int:
+        end_ns = self.now_ns()
+        self.timeline.spans.append(Span(self._runtime.thread_name(), stage, batch.id, start_ns, end_ns))
+        self._num_empty_polls = 0
+        return end_ns
+
+    def progress(self) -> int:
+        """Return a number that grows as long as the run moves."""
+        return len(self.timeline.spans) + len(self.timeline.taken)
+
+    def finish(self) -> list[list[int]]:
+        """Check that the run is complete and return the tokens of each request.
+
+        Raises:
+            ProtocolError: if a request never ended or resources were not given back.
+        """
+        self._ledger.require_all_ended()
+        self._receive()
+        if self._policy.num_held:
+            raise ProtocolError(f"{self._policy.num_held} resource slots were never given back at the end of the run")
+        return self._ledger.tokens

@@ -1,0 +1,94 @@
+"""The machines a scheduler can run on: a runtime and a device that fit together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from impl.device.cpu import CpuDevice
+from impl.device.protocol import Device, DeviceSettings
+from impl.device.virtual import VirtualDevice
+from impl.errors import DeviceUnavailable
+from impl.ranges import Ranges, no_ranges, nvtx_ranges
+from impl.runtime.protocol import Runtime
+from impl.runtime.threads import ThreadRuntime
+from impl.runtime.virtual import VirtualRuntime
+
+
+class Machine(Protocol):
+    """Makes the runtime and the device of one run."""
+
+    @property
+    def name(self) -> str:
+        """virtual, cpu or cuda."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether equal runs give equal times."""
+
+    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
+        """Make a runtime and a device for one run."""
+
+
+class VirtualMachine:
+    """No GPU, no threads, no waiting.
+
+    Args:
+        has_gil: False models a free-threaded Python.
+    """
+
+    name = "virtual"
+    is_exact = True
+
+    def __init__(self, *, has_gil: bool = True) -> None:
+        self._has_gil = has_gil
+
+    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
+        runtime = VirtualRuntime(has_gil=self._has_gil)
+        return runtime, VirtualDevice(runtime, settings), no_ranges
+
+
+class CpuMachine:
+    """Real threads and real time; a stream is a worker thread."""
+
+    name = "cpu"
+    is_exact = False
+
+    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
+        runtime = ThreadRuntime()
+        return runtime, CpuDevice(runtime, settings), nvtx_ranges
+
+
+class CudaMachine:
+    """Real threads and a CUDA GPU. Making one calibrates forwards, which takes seconds.
+
+    Raises:
+        DeviceUnavailable: if PyTorch is missing or has no usable CUDA device.
+    """
+
+    name = "cuda"
+    is_exact = False
+
+    def __init__(self) -> None:
+        reason = why_no_cuda()
+        if reason is not None:
+            raise DeviceUnavailable(reason)
+        from impl.device import cuda  # needs torch, which the other machines do without
+
+        self._module = cuda
+        self.resources = cuda.CudaResources()
+
+    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
+        return ThreadRuntime(), self._module.CudaDevice(self.resources, settings), nvtx_ranges
+
+
+def why_no_cuda() -> str | None:
+    """Return the reason why no CUDA device can be used here; None if one can."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"PyTorch does not import ({error}); install it with: pip install -e '.[gpu]'"
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} is built without CUDA; install a CUDA build of torch"
+    if not torch.cuda.is_available():
+        return f"PyTorch {torch.__version__} sees no CUDA device; check the driver with nvidia-smi"
+    return None

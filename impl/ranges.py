@@ -1,0 +1,26 @@
+"""NVTX ranges around the stages, so that profilers show them under the suite's own domain."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import nvtx
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+class Ranges(Protocol):
+    """Makes the range of one stage of one batch."""
+
+    def __call__(self, stage: str, batch_id: int, /) -> AbstractContextManager[object]: ...
+
+
+def no_ranges(stage: str, batch_id: int) -> AbstractContextManager[object]:
+    """Make no range: for virtual time, which no profiler can see."""
+    return _NOTHING
+
+
+def nvtx_ranges(stage: str, batch_id: int) -> AbstractContextManager[object]:
+    """Make an NVTX range named after the stage, in the domain "overlap", with the batch's id as payload."""
+    return nvtx.annotate(message=stage, domain="overlap", payload=batch_id)

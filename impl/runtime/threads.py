@@ -1,0 +1,181 @@
+"""Real time: host code runs in real threads, on `time.perf_counter_ns`."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from impl.costs import WorkKind
+from impl.errors import ProtocolError, RunFailed, Stalled
+from impl.runtime.watchdog import Watchdog, interrupt, stacks
+from impl.runtime.work import do_work, sharpen_timer
+
+T = TypeVar("T")
+
+JOIN_S = 2.0
+"""Time a thread gets to end once its run has failed; one that sits in a C call longer is left behind."""
+
+
+class Aborted(BaseException):
+    """Ends a thread whose run has failed elsewhere. Not an Exception: no scheduler should handle it."""
+
+
+class _Signal:
+    """Put into a queue to end its readers."""
+
+
+_CLOSED, _ABORTED = _Signal(), _Signal()
+
+
+class ThreadRuntime:
+    """One run in real threads."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._queues: list[ThreadQueue[object]] = []
+        self._error: BaseException | None = None
+        self._failed_thread = ""
+        self.has_failed = threading.Event()
+
+    def now_ns(self) -> int:
+        return time.perf_counter_ns()
+
+    def thread_name(self) -> str:
+        return threading.current_thread().name
+
+    def work(self, kind: WorkKind, duration_ns: int) -> None:
+        if duration_ns:
+            do_work(kind, duration_ns)
+
+    def queue(self, name: str) -> ThreadQueue[T]:
+        made: ThreadQueue[T] = ThreadQueue(name)
+        with self._lock:
+            self._queues.append(made)  # type: ignore[arg-type]
+        if self.has_failed.is_set():
+            made.abort()
+        return made
+
+    def spawn(self, function: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=self._guard, args=(function,), name=name, daemon=True)
+        with self._lock:
+            self._threads.append(thread)
+        thread.start()
+
+    def _guard(self, function: Callable[[], None]) -> None:
+        sharpen_timer()
+        try:
+            function()
+        except Aborted:
+            pass
+        except BaseException as error:  # noqa: BLE001 - whatever ends a thread must end the run, in the caller
+            self.fail(error, threading.current_thread().name)
+
+    def fail(self, error: BaseException, thread_name: str) -> None:
+        """End the run: remember its first error and wake every thread that waits."""
+        with self._lock:
+            if self._error is None:
+                self._error, self._failed_thread = error, thread_name
+            self.has_failed.set()
+            queues = list(self._queues)
+        for each in queues:
+            each.abort()
+
+    def require_running(self) -> None:
+        """Raise Aborted in a thread whose run has failed; long waits call it now and then."""
+        if self.has_failed.is_set():
+            raise Aborted
+
+    def run(self, main: Callable[[], None], *, progress: Callable[[], int], stall_s: float) -> None:
+        def on_stall() -> None:
+            where = stacks(self._threads)
+            waits = "; ".join(f"queue {q.name!r} is waited for" for q in self._queues if q.num_readers)
+            self.fail(
+                Stalled(f"nothing was recorded for {stall_s:g} s; {waits or 'no thread waits for a queue'}\n{where}"), ""
+            )
+            for thread in self._threads:
+                interrupt(thread, Aborted)
+
+        self.spawn(main, "scheduler")
+        try:
+            with Watchdog(stall_s, progress, on_stall):
+                self._join_all()
+        except BaseException as error:
+            self.fail(error, "caller")
+            self._join_briefly()
+            raise
+        if self._error is None:
+            return
+        self._join_briefly()
+        if isinstance(self._error, Stalled):
+            raise self._error
+        if isinstance(self._error, RunFailed):
+            raise self._error
+        described = f"{type(self._error).__name__}: {self._error}"
+        raise RunFailed(f"thread {self._failed_thread!r} failed: {described}") from self._error
+
+    def _join_all(self) -> None:
+        """Wait for all threads, also for those that start meanwhile; return early once the run has failed."""
+        index = 0
+        while index < len(self._threads):
+            self._threads[index].join(timeout=0.05)
+            if not self._threads[index].is_alive():
+                index += 1
+            elif self.has_failed.is_set():
+                return
+
+    def _join_briefly(self) -> None:
+        deadline = time.monotonic() + JOIN_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class ThreadQueue(Generic[T]):
+    """A FIFO between real threads, on `queue.SimpleQueue`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.num_readers = 0
+        """Threads that wait here, for error messages only: updated without a lock."""
+        self._items: queue.SimpleQueue[T | _Signal] = queue.SimpleQueue()
+        self._is_closed = False
+
+    def put(self, item: T) -> None:
+        if self._is_closed:
+            raise ProtocolError(f"put into queue {self.name!r} after it was closed")
+        self._items.put(item)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._items.put(_CLOSED)
+
+    def abort(self) -> None:
+        """Raise Aborted in every thread that reads from here, now or later."""
+        self._items.put(_ABORTED)
+
+    def get(self, timeout_ns: int | None = None) -> T | None:
+        self.num_readers += 1
+        try:
+            if timeout_ns is None:
+                item = self._items.get()
+            elif timeout_ns <= 0:
+                item = self._items.get_nowait()
+            else:
+                item = self._items.get(timeout=timeout_ns * 1e-9)
+        except queue.Empty:
+            return None
+        finally:
+            self.num_readers -= 1
+        if isinstance(item, _Signal):
+            self._items.put(item)  # for the next reader
+            if item is _ABORTED:
+                raise Aborted
+            return None
+        return item
+
+    def __iter__(self) -> Iterator[T]:
+        while (item := self.get()) is not None:
+            yield item

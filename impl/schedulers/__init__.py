@@ -1,0 +1,46 @@
+"""The article's schedulers, each a loop of about a screen; written once, run on every device."""
+
+from __future__ import annotations
+
+import importlib
+
+from impl.engine import Scheduler
+from impl.errors import SettingError
+from impl.schedulers.normal import normal
+from impl.schedulers.overlap import overlap
+from impl.schedulers.overlap_just_in_time import overlap_just_in_time
+from impl.schedulers.overlap_post_thread import overlap_post_thread
+from impl.schedulers.overlap_three_thread import overlap_three_thread
+from impl.schedulers.overlap_worker_thread import overlap_worker_thread, overlap_worker_thread_no_wait
+
+SCHEDULERS: dict[str, Scheduler] = {
+    "normal": normal,
+    "overlap": overlap,
+    "overlap_worker_thread": overlap_worker_thread,
+    "overlap_worker_thread_no_wait": overlap_worker_thread_no_wait,
+    "overlap_post_thread": overlap_post_thread,
+    "overlap_three_thread": overlap_three_thread,
+    "overlap_just_in_time": overlap_just_in_time,
+}
+
+
+def load(path: str) -> tuple[str, Scheduler]:
+    """Import a user's scheduler from "package.module:name"; return the name it is listed under and itself.
+
+    Raises:
+        SettingError: if the path is malformed, does not import, or does not name a callable.
+    """
+    module_name, separator, name = path.partition(":")
+    if not (module_name and separator and name):
+        raise SettingError(f"scheduler {path!r}; allowed: package.module:name, for example my_engine.loops:overlap")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise SettingError(f"scheduler {path!r}: module {module_name!r} does not import: {error}") from error
+    scheduler = getattr(module, name, None)
+    if not callable(scheduler):
+        found = ", ".join(sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_")))
+        raise SettingError(f"scheduler {path!r}: {module_name!r} has no callable {name!r}; it has: {found or 'none'}")
+    if name in SCHEDULERS:
+        raise SettingError(f"scheduler {path!r}: the name {name!r} is taken by one of the suite's own; rename yours")
+    return name, scheduler

@@ -1,0 +1,62 @@
+"""What happened when: the one place where times are recorded, and the only source of metrics.
+
+A span is a stage of one batch on a lane (a host thread or a device stream). All times of a timeline are on
+its runtime's clock, in nanoseconds; `start_ns` is the moment at which the run's arrivals count from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from impl.ledger import Outcome
+
+
+class Span(NamedTuple):
+    """One stage of one batch on one lane, half-open: [start_ns, end_ns)."""
+
+    lane: str
+    stage: str
+    batch_id: int
+    start_ns: int
+    end_ns: int
+
+
+class Taken(NamedTuple):
+    """A batch was formed; its requests left the waiting queue."""
+
+    batch_id: int
+    time_ns: int
+    num_tokens: int
+    is_prefill: bool
+    request_ids: tuple[int, ...]
+
+
+class Delivery(NamedTuple):
+    """An item's token reached its request (or was dropped) when its batch's post ended."""
+
+    request_id: int
+    position: int | None
+    batch_id: int
+    time_ns: int
+    outcome: Outcome
+
+
+PRE, LAUNCH, FORWARD, COPY, SYNCHRONIZE, POST = "pre", "launch", "forward", "copy", "synchronize", "post"
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Everything recorded in one run."""
+
+    start_ns: int
+    spans: list[Span] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    late_ns: int = 0
+    """Longest time by which an arrival reached a waiting scheduler too late."""
+
+    def stage(self, stage: str) -> list[Span]:
+        """Return a stage's spans in order of start."""
+        return sorted([span for span in self.spans if span.stage == stage], key=attrgetter("start_ns"))
