@@ -1,7 +1,7 @@
 """The token function: what a forward returns, a pure function of request and position on every device.
 
-The host encodes (request, position) as one integer, the device multiplies and masks it. The multiplier is
-odd, so that the map is one-to-one modulo 2**31 and only the code 0 becomes the token 0, the stop token.
+The host encodes (request, position) as one 32-bit integer, the device multiplies it modulo 2**32. The multiplier
+is odd, so that the map is one-to-one and only the code 0 becomes the token 0, the stop token.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from impl.core import Item, Request
 
 STOP_TOKEN = 0
 MULTIPLIER = 1_103_515_245
-MASK = 2**31 - 1
+MODULUS = 2**32
 POSITIONS = 2**14
 """Output positions that fit into a code beside the request's id."""
 MAX_REQUESTS = 2**31 // POSITIONS - 1
@@ -30,7 +30,7 @@ def code(request: Request, position: int) -> int:
 
 def token_of(encoded: int) -> int:
     """Return the token that the device computes for an encoded item."""
-    return (encoded * MULTIPLIER) & MASK
+    return encoded * MULTIPLIER % MODULUS
 
 
 def expected_tokens(request: Request) -> list[int]:

@@ -1,24 +1,68 @@
 """A CUDA GPU: real streams, events, pinned buffers; GPU times mapped onto the host's clock.
 
-Ownership: tensors made on one stream and read on another are held by the batch (its inputs) or by the flight's
-payload (tokens, host buffer) until the copy's event is done, so the caching allocator cannot hand them out.
+Ownership: everything that one stream writes and another reads (inputs, tokens, host buffers, events) lies in a
+slot. A batch takes a slot when its inputs are uploaded, its flight keeps it, and it goes back for reuse only after
+the copy's event is done; so no buffer is overwritten or handed out while the GPU may still touch it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from impl.core import Batch, Flight
 from impl.device.cuda_forwards import CalibratedForwards, measure_copy_rate
 from impl.device.protocol import DeviceSettings, LaunchBlocks, Matmuls
 from impl.device.stream import Stream, StreamRegistry
-from impl.tokens import MASK, MULTIPLIER, encode
+from impl.tokens import MULTIPLIER, encode
 
 ANCHOR_TRIES = 20
+SLOT_SIZE = 256
+"""Requests that the buffers of a slot hold at least."""
+
+
+class _Views(NamedTuple):
+    """The first n elements of a slot's buffers, int32 [n]."""
+
+    pinned_codes: torch.Tensor
+    codes: torch.Tensor
+    tokens: torch.Tensor
+    pinned_tokens: torch.Tensor
+    codes_on_host: NDArray[np.int32]
+    tokens_on_host: NDArray[np.uint32]
+
+
+class _Slot:
+    """Buffers and events of one forward."""
+
+    def __init__(self, device: torch.device, size: int) -> None:
+        self.size = size
+        self._pinned_codes = torch.zeros(size, dtype=torch.int32, pin_memory=True)
+        self._codes = torch.zeros(size, dtype=torch.int32, device=device)
+        self._tokens = torch.zeros(size, dtype=torch.int32, device=device)
+        self._pinned_tokens = torch.zeros(size, dtype=torch.int32, pin_memory=True)
+        self._views: dict[int, _Views] = {}
+        self.start, self.end, self.copied = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+
+    def views(self, num: int) -> _Views:
+        """Return the part of the buffers that a batch of `num` requests uses; kept, because slicing is slow."""
+        if num not in self._views:
+            pinned_codes, pinned_tokens = self._pinned_codes[:num], self._pinned_tokens[:num]
+            self._views[num] = _Views(
+                pinned_codes,
+                self._codes[:num],
+                self._tokens[:num],
+                pinned_tokens,
+                pinned_codes.numpy(),
+                pinned_tokens.numpy().view(np.uint32),
+            )
+        return self._views[num]
 
 
 class CudaResources:
@@ -31,6 +75,19 @@ class CudaResources:
         self._copy_buffers: tuple[torch.Tensor, torch.Tensor] | None = None
         self._squares: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._small: dict[float, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+        self._free_slots: deque[_Slot] = deque(_Slot(self.device, SLOT_SIZE) for _ in range(8))
+
+    def take_slot(self, size: int) -> _Slot:
+        """Return a slot that nothing uses, with room for `size` requests."""
+        try:
+            slot = self._free_slots.pop()
+        except IndexError:
+            slot = _Slot(self.device, max(size, SLOT_SIZE))
+        return slot if slot.size >= size else _Slot(self.device, size)
+
+    def give_back(self, slot: _Slot) -> None:
+        """Take back a slot whose copy is done."""
+        self._free_slots.append(slot)
 
     def square(self, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return an operand and a result of dim × dim."""
@@ -72,15 +129,6 @@ class CudaStream(Stream):
         self.stream.wait_stream(other.stream)
 
 
-@dataclass(slots=True)
-class _Forward:
-    start: torch.cuda.Event
-    end: torch.cuda.Event
-    copied: torch.cuda.Event
-    tokens: torch.Tensor
-    on_host: torch.Tensor
-
-
 class CudaDevice:
     """One run on the current GPU."""
 
@@ -100,39 +148,42 @@ class CudaDevice:
 
     def upload(self, batch: Batch, stream: Stream) -> None:
         assert isinstance(stream, CudaStream), "a stream of this device"
-        codes = torch.tensor([encode(item) for item in batch.items], dtype=torch.int64, pin_memory=True)
-        with torch.cuda.stream(stream.stream):
-            batch.inputs = (codes, codes.to(self._resources.device, non_blocking=True))
+        slot = self._resources.take_slot(len(batch.items))
+        views = slot.views(len(batch.items))
+        views.codes_on_host[:] = [encode(item) for item in batch.items]
+        torch.cuda.set_stream(stream.stream)
+        views.codes.copy_(views.pinned_codes, non_blocking=True)
+        batch.inputs = slot
         batch.upload = (stream, stream.issue())
 
-    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> _Forward:
+    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> _Slot:
         assert isinstance(stream, CudaStream), "a stream of this device"
         stream.require_inputs(batch)
         blocks = self._settings.launch_blocks
-        start, end, copied = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-        with torch.cuda.stream(stream.stream):
-            if blocks is LaunchBlocks.PREVIOUS_FORWARD:
-                torch.zeros(1).to(self._resources.device)  # from pageable memory: waits for the stream
-            start.record()
-            self._enqueue_kernels(batch, forward_ns)
-            tokens = batch.inputs[1] * MULTIPLIER
-            tokens &= MASK
-            end.record()
+        slot: _Slot = batch.inputs
+        views = slot.views(len(batch.items))
+        # Threads of a run belong to it, so their current stream may stay what it was set to last.
+        torch.cuda.set_stream(stream.stream)
+        if blocks is LaunchBlocks.PREVIOUS_FORWARD:
+            torch.zeros(1).to(self._resources.device)  # from pageable memory: waits for the stream
+        slot.start.record(stream.stream)
+        self._enqueue_kernels(batch, forward_ns)
+        torch.mul(views.codes, MULTIPLIER, out=views.tokens)
+        slot.end.record(stream.stream)
         copies_on = self._copy_stream or stream
-        with torch.cuda.stream(copies_on.stream):
-            if copies_on is not stream:
-                copies_on.stream.wait_event(end)
-            on_host = torch.empty(len(batch.items), dtype=torch.int64, pin_memory=True)
-            on_host.copy_(tokens, non_blocking=True)
-            if copy_ns:
-                source, target = self._copy_buffers(copy_ns)
-                target.copy_(source, non_blocking=True)
-            copied.record()
+        if copies_on is not stream:
+            copies_on.stream.wait_event(slot.end)
+            torch.cuda.set_stream(copies_on.stream)
+        views.pinned_tokens.copy_(views.tokens, non_blocking=True)
+        if copy_ns:
+            source, target = self._copy_buffers(copy_ns)
+            target.copy_(source, non_blocking=True)
+        slot.copied.record(copies_on.stream)
         stream.issue()
         if blocks is LaunchBlocks.OWN_FORWARD:
-            with torch.cuda.stream(stream.stream):
-                tokens[0].item()  # reading a value back waits for everything before it
-        return _Forward(start, end, copied, tokens, on_host)
+            torch.cuda.set_stream(stream.stream)
+            views.tokens[0].item()  # reading a value back waits for everything before it
+        return slot
 
     def _copy_buffers(self, copy_ns: int) -> tuple[torch.Tensor, torch.Tensor]:
         with self._lock:
@@ -159,12 +210,14 @@ class CudaDevice:
             torch.mm(operand, operand, out=result)
 
     def wait(self, flight: Flight) -> None:
-        forward: _Forward = flight.payload
-        forward.copied.synchronize()
-        flight.tokens = forward.on_host.tolist()
-        flight.forward_start_ns = self._host_ns(forward.start)
-        flight.forward_end_ns = self._host_ns(forward.end)
-        flight.copy_end_ns = self._host_ns(forward.copied)
+        slot: _Slot = flight.payload
+        slot.copied.synchronize()
+        flight.tokens = slot.views(len(flight.batch.items)).tokens_on_host.tolist()
+        flight.forward_start_ns = self._host_ns(slot.start)
+        flight.forward_end_ns = self._host_ns(slot.end)
+        flight.copy_end_ns = self._host_ns(slot.copied)
+        flight.payload = flight.batch.inputs = None
+        self._resources.give_back(slot)
 
     def _host_ns(self, event: torch.cuda.Event) -> int:
         return self._anchor_ns + round(self._anchor.elapsed_time(event) * 1e6)

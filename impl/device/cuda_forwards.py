@@ -45,6 +45,7 @@ class CalibratedForwards:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._capture_stream = torch.cuda.Stream(device)
         self._warm_up()
         self._units = tuple(self._make_unit(dim, wanted_ns) for dim, wanted_ns in reversed(UNIT_SHAPES))
 
@@ -96,11 +97,15 @@ class CalibratedForwards:
     def _capture(
         self, left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, copies: int
     ) -> torch.cuda.CUDAGraph:
-        torch.mm(left, right, out=result)  # outside the capture first: it loads the kernel
+        # capture_begin and capture_end themselves: torch.cuda.graph() collects garbage at every capture.
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.stream(self._capture_stream):
+            torch.mm(left, right, out=result)  # outside the capture first: it loads the kernel
+            self._capture_stream.synchronize()
+            graph.capture_begin()
             for _ in range(copies):
                 torch.mm(left, right, out=result)
+            graph.capture_end()
         return graph
 
     def _time_graph(self, graph: torch.cuda.CUDAGraph) -> float:
