@@ -75,7 +75,7 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
 
 
 def _attempt(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
-    runtime, device, ranges = machine.open(scenario.settings)
+    runtime, device, ranges = machine.open(scenario.settings, max_in_flight=len(scenario.workload.requests))
     engine = Engine(runtime, device, scenario.workload, scenario.costs, scenario.batching, ranges)
 
     def main() -> None:

@@ -25,8 +25,8 @@ class Machine(Protocol):
     def is_exact(self) -> bool:
         """Whether equal runs give equal times."""
 
-    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
-        """Make a runtime and a device for one run."""
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
+        """Make a runtime and a device for one run, which has room for `max_in_flight` forwards at a time."""
 
 
 class VirtualMachine:
@@ -42,7 +42,7 @@ class VirtualMachine:
     def __init__(self, *, has_gil: bool = True) -> None:
         self._has_gil = has_gil
 
-    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
         runtime = VirtualRuntime(has_gil=self._has_gil)
         return runtime, VirtualDevice(runtime, settings), no_ranges
 
@@ -53,9 +53,9 @@ class CpuMachine:
     name = "cpu"
     is_exact = False
 
-    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
         runtime = ThreadRuntime()
-        return runtime, CpuDevice(runtime, settings), nvtx_ranges
+        return runtime, CpuDevice(runtime, settings), nvtx_ranges()
 
 
 class CudaMachine:
@@ -77,8 +77,8 @@ class CudaMachine:
         self._module = cuda
         self.resources = cuda.CudaResources()
 
-    def open(self, settings: DeviceSettings) -> tuple[Runtime, Device, Ranges]:
-        return ThreadRuntime(), self._module.CudaDevice(self.resources, settings), nvtx_ranges
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
+        return ThreadRuntime(), self._module.CudaDevice(self.resources, settings, max_in_flight=max_in_flight), nvtx_ranges()
 
 
 def why_no_cuda() -> str | None:

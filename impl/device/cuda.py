@@ -10,59 +10,45 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from impl.core import Batch, Flight
-from impl.device.cuda_forwards import CalibratedForwards, measure_copy_rate
+from impl.device.cuda_forwards import CalibratedForwards, capture, measure_copy_rate
 from impl.device.protocol import DeviceSettings, LaunchBlocks, Matmuls
 from impl.device.stream import Stream, StreamRegistry
+from impl.errors import ProtocolError
 from impl.tokens import MULTIPLIER, encode
 
 ANCHOR_TRIES = 20
-SLOT_SIZE = 256
-"""Requests that the buffers of a slot hold at least."""
-
-
-class _Views(NamedTuple):
-    """The first n elements of a slot's buffers, int32 [n]."""
-
-    pinned_codes: torch.Tensor
-    codes: torch.Tensor
-    tokens: torch.Tensor
-    pinned_tokens: torch.Tensor
-    codes_on_host: NDArray[np.int32]
-    tokens_on_host: NDArray[np.uint32]
+SLOT_SIZE = 1024
+"""Requests that a batch may hold: the buffers of a slot have this many elements."""
+MAX_SLOTS = 1024
+"""Forwards that may be in flight before a slot has to be made in the middle of a run, which takes long."""
 
 
 class _Slot:
-    """Buffers and events of one forward."""
+    """Buffers, events and small graphs of one forward; int32 [SLOT_SIZE] each.
 
-    def __init__(self, device: torch.device, size: int) -> None:
-        self.size = size
-        self._pinned_codes = torch.zeros(size, dtype=torch.int32, pin_memory=True)
-        self._codes = torch.zeros(size, dtype=torch.int32, device=device)
-        self._tokens = torch.zeros(size, dtype=torch.int32, device=device)
-        self._pinned_tokens = torch.zeros(size, dtype=torch.int32, pin_memory=True)
-        self._views: dict[int, _Views] = {}
+    Copies and the token kernel are replayed as graphs of whole buffers: after a pause of milliseconds a graph
+    launch costs the host a few microseconds where a tensor operation costs a hundred (measured on an H200).
+    """
+
+    def __init__(self, device: torch.device, capture_stream: torch.cuda.Stream) -> None:
+        pinned_codes = torch.zeros(SLOT_SIZE, dtype=torch.int32, pin_memory=True)
+        pinned_tokens = torch.zeros(SLOT_SIZE, dtype=torch.int32, pin_memory=True)
+        codes = torch.zeros(SLOT_SIZE, dtype=torch.int32, device=device)
+        tokens = torch.zeros(SLOT_SIZE, dtype=torch.int32, device=device)
+        self.codes_on_host = pinned_codes.numpy()
+        self.tokens_on_host = pinned_tokens.numpy().view(np.uint32)
+        self.tokens = tokens
+        self.upload = capture(capture_stream, lambda: codes.copy_(pinned_codes, non_blocking=True))
+        self.compute = capture(capture_stream, lambda: torch.mul(codes, MULTIPLIER, out=tokens))
+        self.download = capture(capture_stream, lambda: pinned_tokens.copy_(tokens, non_blocking=True))
         self.start, self.end, self.copied = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-
-    def views(self, num: int) -> _Views:
-        """Return the part of the buffers that a batch of `num` requests uses; kept, because slicing is slow."""
-        if num not in self._views:
-            pinned_codes, pinned_tokens = self._pinned_codes[:num], self._pinned_tokens[:num]
-            self._views[num] = _Views(
-                pinned_codes,
-                self._codes[:num],
-                self._tokens[:num],
-                pinned_tokens,
-                pinned_codes.numpy(),
-                pinned_tokens.numpy().view(np.uint32),
-            )
-        return self._views[num]
+        self._owned = pinned_codes, pinned_tokens, codes, tokens
+        """What the graphs read and write; graphs hold addresses only."""
 
 
 class CudaResources:
@@ -75,15 +61,25 @@ class CudaResources:
         self._copy_buffers: tuple[torch.Tensor, torch.Tensor] | None = None
         self._squares: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._small: dict[float, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
-        self._free_slots: deque[_Slot] = deque(_Slot(self.device, SLOT_SIZE) for _ in range(8))
+        self._capture_stream = torch.cuda.Stream(self.device)
+        self._free_slots: deque[_Slot] = deque()
+        self._num_slots = 0
 
-    def take_slot(self, size: int) -> _Slot:
-        """Return a slot that nothing uses, with room for `size` requests."""
+    def reserve_slots(self, num_slots: int) -> None:
+        """Make slots for this many forwards in flight, at most `MAX_SLOTS`; they are kept for later runs."""
+        while self._num_slots < min(num_slots, MAX_SLOTS):
+            self._free_slots.append(self._make_slot())
+
+    def _make_slot(self) -> _Slot:
+        self._num_slots += 1
+        return _Slot(self.device, self._capture_stream)
+
+    def take_slot(self) -> _Slot:
+        """Return a slot that nothing uses."""
         try:
-            slot = self._free_slots.pop()
+            return self._free_slots.pop()
         except IndexError:
-            slot = _Slot(self.device, max(size, SLOT_SIZE))
-        return slot if slot.size >= size else _Slot(self.device, size)
+            return self._make_slot()
 
     def give_back(self, slot: _Slot) -> None:
         """Take back a slot whose copy is done."""
@@ -132,11 +128,12 @@ class CudaStream(Stream):
 class CudaDevice:
     """One run on the current GPU."""
 
-    def __init__(self, resources: CudaResources, settings: DeviceSettings) -> None:
+    def __init__(self, resources: CudaResources, settings: DeviceSettings, *, max_in_flight: int) -> None:
         self._resources = resources
         self._settings = settings
         self._registry = StreamRegistry()
         self._copy_stream = self.stream("copy") if settings.has_copy_stream else None
+        resources.reserve_slots(max_in_flight)
         # The first use of a resource allocates; two threads of a run may come at once.
         self._lock = threading.Lock()
         self._anchor, self._anchor_ns = _anchor()
@@ -148,11 +145,12 @@ class CudaDevice:
 
     def upload(self, batch: Batch, stream: Stream) -> None:
         assert isinstance(stream, CudaStream), "a stream of this device"
-        slot = self._resources.take_slot(len(batch.items))
-        views = slot.views(len(batch.items))
-        views.codes_on_host[:] = [encode(item) for item in batch.items]
+        if len(batch.items) > SLOT_SIZE:
+            raise ProtocolError(f"batch {batch.id} has {len(batch.items)} requests; allowed on CUDA: at most {SLOT_SIZE}")
+        slot = self._resources.take_slot()
+        slot.codes_on_host[: len(batch.items)] = [encode(item) for item in batch.items]
         torch.cuda.set_stream(stream.stream)
-        views.codes.copy_(views.pinned_codes, non_blocking=True)
+        slot.upload.replay()
         batch.inputs = slot
         batch.upload = (stream, stream.issue())
 
@@ -161,20 +159,19 @@ class CudaDevice:
         stream.require_inputs(batch)
         blocks = self._settings.launch_blocks
         slot: _Slot = batch.inputs
-        views = slot.views(len(batch.items))
         # Threads of a run belong to it, so their current stream may stay what it was set to last.
         torch.cuda.set_stream(stream.stream)
         if blocks is LaunchBlocks.PREVIOUS_FORWARD:
             torch.zeros(1).to(self._resources.device)  # from pageable memory: waits for the stream
         slot.start.record(stream.stream)
         self._enqueue_kernels(batch, forward_ns)
-        torch.mul(views.codes, MULTIPLIER, out=views.tokens)
+        slot.compute.replay()
         slot.end.record(stream.stream)
         copies_on = self._copy_stream or stream
         if copies_on is not stream:
             copies_on.stream.wait_event(slot.end)
             torch.cuda.set_stream(copies_on.stream)
-        views.pinned_tokens.copy_(views.tokens, non_blocking=True)
+        slot.download.replay()
         if copy_ns:
             source, target = self._copy_buffers(copy_ns)
             target.copy_(source, non_blocking=True)
@@ -182,7 +179,7 @@ class CudaDevice:
         stream.issue()
         if blocks is LaunchBlocks.OWN_FORWARD:
             torch.cuda.set_stream(stream.stream)
-            views.tokens[0].item()  # reading a value back waits for everything before it
+            slot.tokens[0].item()  # reading a value back waits for everything before it
         return slot
 
     def _copy_buffers(self, copy_ns: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -212,7 +209,7 @@ class CudaDevice:
     def wait(self, flight: Flight) -> None:
         slot: _Slot = flight.payload
         slot.copied.synchronize()
-        flight.tokens = slot.views(len(flight.batch.items)).tokens_on_host.tolist()
+        flight.tokens = slot.tokens_on_host[: len(flight.batch.items)].tolist()
         flight.forward_start_ns = self._host_ns(slot.start)
         flight.forward_end_ns = self._host_ns(slot.end)
         flight.copy_end_ns = self._host_ns(slot.copied)

@@ -6,6 +6,7 @@ whole number of one unit, so a launch costs the host little and never fills the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
@@ -46,11 +47,18 @@ class CalibratedForwards:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._capture_stream = torch.cuda.Stream(device)
+        self._plans: dict[int, list[tuple[Unit, int]]] = {}
         self._warm_up()
         self._units = tuple(self._make_unit(dim, wanted_ns) for dim, wanted_ns in reversed(UNIT_SHAPES))
 
     def plan(self, forward_ns: int) -> list[tuple[Unit, int]]:
         """Return the units and numbers of copies that together take `forward_ns`, longest unit first."""
+        plan = self._plans.get(forward_ns)
+        if plan is None:
+            plan = self._plans[forward_ns] = self._make_plan(forward_ns)
+        return plan
+
+    def _make_plan(self, forward_ns: int) -> list[tuple[Unit, int]]:
         remaining_ns = float(forward_ns)
         parts = []
         for unit in self._units:
@@ -85,28 +93,19 @@ class CalibratedForwards:
         inner = dim // 2
         for _ in range(2):  # the time is nearly linear in the inner size, so the second fit is close
             left, right = self._operands(dim, inner)
-            measured_ns = self._time_graph(self._capture(left, right, result, MAX_COPIES)) / MAX_COPIES
+            measured_ns = self._time_graph(self._graph(left, right, result, MAX_COPIES)) / MAX_COPIES
             inner = max(16, round(inner * wanted_ns / measured_ns / 16) * 16)
         left, right = self._operands(dim, inner)
-        graphs = tuple(self._capture(left, right, result, copies) for copies in range(1, MAX_COPIES + 1))
+        graphs = tuple(self._graph(left, right, result, copies) for copies in range(1, MAX_COPIES + 1))
         few, many = MAX_COPIES // 4, MAX_COPIES
         few_ns, many_ns = self._time_graph(graphs[few - 1]), self._time_graph(graphs[many - 1])
         kernel_ns = (many_ns - few_ns) / (many - few)
         return Unit(left, right, result, graphs, kernel_ns, max(0.0, many_ns - many * kernel_ns))
 
-    def _capture(
+    def _graph(
         self, left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, copies: int
     ) -> torch.cuda.CUDAGraph:
-        # capture_begin and capture_end themselves: torch.cuda.graph() collects garbage at every capture.
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._capture_stream):
-            torch.mm(left, right, out=result)  # outside the capture first: it loads the kernel
-            self._capture_stream.synchronize()
-            graph.capture_begin()
-            for _ in range(copies):
-                torch.mm(left, right, out=result)
-            graph.capture_end()
-        return graph
+        return capture(self._capture_stream, lambda: torch.mm(left, right, out=result), copies)
 
     def _time_graph(self, graph: torch.cuda.CUDAGraph) -> float:
         """Return the median time of a replay behind another one, in nanoseconds."""
@@ -120,6 +119,20 @@ class CalibratedForwards:
             end.synchronize()
             times.append(start.elapsed_time(end) * 1e6)
         return median(times)
+
+
+def capture(stream: torch.cuda.Stream, operation: Callable[[], object], copies: int = 1) -> torch.cuda.CUDAGraph:
+    """Capture `copies` of an operation as a graph; `stream` carries the capture and nothing else."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        operation()  # outside the capture first: it loads the kernel
+        stream.synchronize()
+        # Not torch.cuda.graph(), which collects garbage at every capture. Other threads may go on meanwhile.
+        graph.capture_begin(capture_error_mode="thread_local")
+        for _ in range(copies):
+            operation()
+        graph.capture_end()
+    return graph
 
 
 def measure_copy_rate(device: torch.device, num_bytes: int = 2**26) -> float:
