@@ -95,8 +95,7 @@ class Flight:
         """
         if self.forward_start_ns is None or self.forward_end_ns is None or self.copy_end_ns is None:
             raise ProtocolError(
-                f"the forward of batch {self.batch.id} has no measured times yet; "
-                "call engine.synchronize(flight) first"
+                f"the forward of batch {self.batch.id} has no measured times yet; call engine.synchronize(flight) first"
             )
         return self.forward_start_ns, self.forward_end_ns, self.copy_end_ns
 

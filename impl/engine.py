@@ -41,7 +41,7 @@ class Engine:
     ) -> None:
         self._runtime = runtime
         self._device = device
-        self._costs = costs
+        self.costs = costs
         self._ranges = ranges
         self._policy = batching.start()
         self._arrivals = workload.requests
@@ -52,11 +52,7 @@ class Engine:
         self._results: Queue[list[tuple[Item, bool]]] = runtime.queue("results and arrivals")
         self._ledger = Ledger(workload)
         self.now_ns = runtime.now_ns
-        self.timeline = Timeline(start_ns=self.now_ns())
-
-    def start_clock(self) -> None:
-        """Let the arrivals count from now."""
-        self.timeline.start_ns = self.now_ns()
+        self.timeline = Timeline()
 
     def queue(self, name: str) -> Queue[T]:
         """Make a queue between threads of this run."""
@@ -78,7 +74,11 @@ class Engine:
 
         Returns:
             A batch; with `wait`, None means that no request will ever need another forward.
+
+        Arrivals count from the first call: by then the scheduler has made its streams and threads.
         """
+        if self.timeline.start_ns is None:
+            self.timeline.start_ns = self.now_ns()
         while True:
             self._receive()
             items = self._policy.schedule()
@@ -95,7 +95,7 @@ class Engine:
     def _receive(self) -> None:
         while (seen := self._results.get(timeout_ns=0)) is not None:
             self._policy.results(seen)
-        now_ns = self.now_ns() - self.timeline.start_ns
+        now_ns = self.now_ns() - self.timeline.started_ns
         while self._num_arrived < len(self._arrivals) and self._arrivals[self._num_arrived].arrival_ns <= now_ns:
             self._policy.add(self._arrivals[self._num_arrived])
             self._num_arrived += 1
@@ -103,7 +103,7 @@ class Engine:
     def _await_change(self) -> None:
         timeout_ns = due_ns = None
         if self._num_arrived < len(self._arrivals):
-            due_ns = self.timeline.start_ns + self._arrivals[self._num_arrived].arrival_ns
+            due_ns = self.timeline.started_ns + self._arrivals[self._num_arrived].arrival_ns
             timeout_ns = max(0, due_ns - self.now_ns())
         seen = self._results.get(timeout_ns)
         if seen is not None:
@@ -130,7 +130,7 @@ class Engine:
         """Prepare a batch on the host and upload its inputs on `stream`."""
         start_ns = self.now_ns()
         with self._ranges(PRE, batch.id):
-            self._runtime.work(self._costs.host_work, self._costs.pre(batch))
+            self._runtime.work(self.costs.host_work, self.costs.pre(batch))
             self._device.upload(batch, stream)
         self._record(PRE, batch, start_ns)
 
@@ -141,12 +141,10 @@ class Engine:
             ProtocolError: if the batch was not prepared, or if `stream` does not wait for its inputs.
         """
         start_ns = self.now_ns()
-        costs = self._costs
+        costs = self.costs
         with self._ranges(LAUNCH, batch.id):
             self._runtime.work(costs.host_work, costs.launch(batch))
-            payload = self._device.launch(
-                batch, stream, forward_ns=costs.forward(batch), copy_ns=costs.copy(batch)
-            )
+            payload = self._device.launch(batch, stream, forward_ns=costs.forward(batch), copy_ns=costs.copy(batch))
         return Flight(batch, self._record(LAUNCH, batch, start_ns), payload, stream_name=stream.name)
 
     def synchronize(self, flight: Flight) -> None:
@@ -174,7 +172,7 @@ class Engine:
         flight.is_posted = True
         start_ns = self.now_ns()
         with self._ranges(POST, batch.id):
-            self._runtime.work(self._costs.host_work, self._costs.post(batch))
+            self._runtime.work(self.costs.host_work, self.costs.post(batch))
         end_ns = self._record(POST, batch, start_ns)
         seen = []
         for item, token in zip(batch.items, flight.tokens, strict=True):

@@ -78,13 +78,13 @@ def _attempt(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Resu
     runtime, device, ranges = machine.open(scenario.settings, max_in_flight=len(scenario.workload.requests))
     engine = Engine(runtime, device, scenario.workload, scenario.costs, scenario.batching, ranges)
 
-    def main() -> None:
-        engine.start_clock()
-        scheduler(engine)
-
     try:
         with paused_garbage_collection():
-            runtime.run(main, progress=engine.progress, stall_s=STALL_FLOOR_S + 3e-9 * scenario.costs.longest_fixed_ns)
+            runtime.run(
+                lambda: scheduler(engine),
+                progress=engine.progress,
+                stall_s=STALL_FLOOR_S + 3e-9 * scenario.costs.longest_fixed_ns,
+            )
         tokens = engine.finish()
     finally:
         device.close()

@@ -63,9 +63,7 @@ class Ledger:
         lost = [request for request in self._requests if not self._is_ended[request.id]]
         if not lost:
             return
-        named = ", ".join(
-            f"{r.id} ({len(self.tokens[r.id])} of {r.num_output_tokens} outputs)" for r in lost[:5]
-        )
+        named = ", ".join(f"{r.id} ({len(self.tokens[r.id])} of {r.num_output_tokens} outputs)" for r in lost[:5])
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         raise ProtocolError(
             f"the scheduler returned although {len(lost)} of {len(self._requests)} requests never ended: "

@@ -78,7 +78,11 @@ class CudaMachine:
         self.resources = cuda.CudaResources()
 
     def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
-        return ThreadRuntime(), self._module.CudaDevice(self.resources, settings, max_in_flight=max_in_flight), nvtx_ranges()
+        return (
+            ThreadRuntime(),
+            self._module.CudaDevice(self.resources, settings, max_in_flight=max_in_flight),
+            nvtx_ranges(),
+        )
 
 
 def why_no_cuda() -> str | None:

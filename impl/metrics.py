@@ -118,7 +118,7 @@ def measure(timeline: Timeline, workload: Workload) -> Metrics:
 
 
 def _requests(timeline: Timeline, workload: Workload) -> tuple[RequestMetrics, ...]:
-    start_ns = timeline.start_ns
+    start_ns = timeline.started_ns
     taken_ns: dict[int, int] = {}
     for taken in timeline.taken:
         for request_id in taken.request_ids:
@@ -139,7 +139,7 @@ def _requests(timeline: Timeline, workload: Workload) -> tuple[RequestMetrics, .
 
 
 def _forwards(timeline: Timeline) -> tuple[ForwardMetrics, ...]:
-    start_ns = timeline.start_ns
+    start_ns = timeline.started_ns
     shape = {taken.batch_id: taken for taken in timeline.taken}
     launched = {span.batch_id: span.end_ns - start_ns for span in timeline.spans if span.stage == LAUNCH}
     return tuple(

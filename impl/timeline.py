@@ -1,7 +1,7 @@
 """What happened when: the one place where times are recorded, and the only source of metrics.
 
 A span is a stage of one batch on a lane (a host thread or a device stream). All times of a timeline are on
-its runtime's clock, in nanoseconds; `start_ns` is the moment at which the run's arrivals count from 0.
+its runtime's clock, in nanoseconds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
+from impl.errors import RunFailed
 from impl.ledger import Outcome
 
 
@@ -50,12 +51,20 @@ PRE, LAUNCH, FORWARD, COPY, SYNCHRONIZE, POST = "pre", "launch", "forward", "cop
 class Timeline:
     """Everything recorded in one run."""
 
-    start_ns: int
+    start_ns: int | None = None
+    """When the arrivals began to count; filled by the first `Engine.next_batch`."""
     spans: list[Span] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     late_ns: int = 0
     """Longest time by which an arrival reached a waiting scheduler too late."""
+
+    @property
+    def started_ns(self) -> int:
+        """When the arrivals began to count. Raises RunFailed if the scheduler never asked for a batch."""
+        if self.start_ns is None:
+            raise RunFailed("the scheduler never called engine.next_batch")
+        return self.start_ns
 
     def stage(self, stage: str) -> list[Span]:
         """Return a stage's spans in order of start."""

@@ -99,9 +99,7 @@ def constant(num_requests: int, *, qps: float, lengths: Lengths | Iterable[Lengt
     return from_gaps([0] + [round(gap_ns)] * (num_requests - 1), lengths)
 
 
-def poisson(
-    num_requests: int, *, qps: float, seed: int, lengths: Lengths | Iterable[Lengths] = Lengths()
-) -> Workload:
+def poisson(num_requests: int, *, qps: float, seed: int, lengths: Lengths | Iterable[Lengths] = Lengths()) -> Workload:
     """Let requests arrive as a Poisson process of `qps` requests a second, the first at the start."""
     return gamma(num_requests, qps=qps, cv=1.0, seed=seed, lengths=lengths)
 
@@ -113,9 +111,7 @@ def gamma(
     gap_ns = _gap_ns(num_requests, qps)
     shape = 1.0 / require_positive("cv", cv, unit="coefficient of variation") ** 2
     draw = random.Random(seed)
-    return from_gaps(
-        [0] + [round(draw.gammavariate(shape, gap_ns / shape)) for _ in range(num_requests - 1)], lengths
-    )
+    return from_gaps([0] + [round(draw.gammavariate(shape, gap_ns / shape)) for _ in range(num_requests - 1)], lengths)
 
 
 def _gap_ns(num_requests: int, qps: float) -> float:

@@ -146,7 +146,9 @@ class CudaDevice:
     def upload(self, batch: Batch, stream: Stream) -> None:
         assert isinstance(stream, CudaStream), "a stream of this device"
         if len(batch.items) > SLOT_SIZE:
-            raise ProtocolError(f"batch {batch.id} has {len(batch.items)} requests; allowed on CUDA: at most {SLOT_SIZE}")
+            raise ProtocolError(
+                f"batch {batch.id} has {len(batch.items)} requests; allowed on CUDA: at most {SLOT_SIZE}"
+            )
         slot = self._resources.take_slot()
         slot.codes_on_host[: len(batch.items)] = [encode(item) for item in batch.items]
         torch.cuda.set_stream(stream.stream)

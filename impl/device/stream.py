@@ -35,7 +35,9 @@ class Stream:
             ProtocolError: if the batch has no inputs, or nothing orders this stream after their upload.
         """
         if batch.upload is None:
-            raise ProtocolError(f"batch {batch.id} is launched without its inputs; call engine.pre(batch, stream) first")
+            raise ProtocolError(
+                f"batch {batch.id} is launched without its inputs; call engine.pre(batch, stream) first"
+            )
         source, operation = batch.upload
         if source is not self and self._ordered_after.get(source.handle, 0) < operation:
             raise ProtocolError(

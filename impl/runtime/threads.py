@@ -94,7 +94,8 @@ class ThreadRuntime:
             where = stacks(self._threads)
             waits = "; ".join(f"queue {q.name!r} is waited for" for q in self._queues if q.num_readers)
             self.fail(
-                Stalled(f"nothing was recorded for {stall_s:g} s; {waits or 'no thread waits for a queue'}\n{where}"), ""
+                Stalled(f"nothing was recorded for {stall_s:g} s; {waits or 'no thread waits for a queue'}\n{where}"),
+                "",
             )
             for thread in self._threads:
                 interrupt(thread, Aborted)

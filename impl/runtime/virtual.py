@@ -133,7 +133,9 @@ class VirtualRuntime:
         waiting = [thread for thread in self._threads if not thread.dead]
         if waiting:
             lines = "; ".join(f"thread {t.name!r} waits for {t.waits_for}" for t in waiting)
-            raise Deadlock(f"nothing is left to happen, and {len(waiting)} of {len(self._threads)} threads wait: {lines}")
+            raise Deadlock(
+                f"nothing is left to happen, and {len(waiting)} of {len(self._threads)} threads wait: {lines}"
+            )
 
     def _end_threads(self) -> None:
         for thread in self._threads:

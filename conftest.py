@@ -1,0 +1,3 @@
+"""Loads the suite's pytest plugin; the work is in reports/ and impl/."""
+
+pytest_plugins = ["reports.plugin"]

@@ -1,0 +1,272 @@
+"""The article's experiments, in the article's times, and those that go beyond it.
+
+Stage times marked "reconstructed" are this project's own: they reproduce the article's totals.
+"""
+
+from __future__ import annotations
+
+from impl.batching import Continuous, Dynamic, Single
+from impl.costs import Cost, Costs, WorkKind, cost_ms
+from impl.device.protocol import ArticleMatmuls, DeviceSettings, LaunchBlocks, Matmuls
+from impl.engine import Scheduler
+from impl.experiment import Scenario
+from impl.schedulers import SCHEDULERS
+from impl.workload import Lengths, burst, constant, from_gaps, poisson
+from perf.told import fixed_lead, overlap_just_in_time_oracle
+from reports.measure import Experiment
+
+
+def pick(*names: str) -> dict[str, Scheduler]:
+    """Return schedulers by name."""
+    return {name: SCHEDULERS[name] for name in names}
+
+
+def stages(pre: float, forward: float, post: float, *, host_work: WorkKind = WorkKind.SLEEP) -> Costs:
+    """Return constant stage times, in milliseconds, with a free launch and copy."""
+    return Costs(pre=cost_ms(pre), forward=cost_ms(forward), post=cost_ms(post), host_work=host_work)
+
+
+PAIR = pick("normal", "overlap")
+BACKLOG = constant(5, qps=1000)
+"""Five requests within 4 ms: all but the first wait (chapters 7 to 10)."""
+
+PROTOTYPE = Experiment(
+    Scenario(
+        "prototype",
+        burst(10),
+        Single(),
+        stages(30, 74, 20),
+        DeviceSettings(
+            kernels_per_forward=1000, matmuls=ArticleMatmuls(prefill=Matmuls(1000, 1000), decode=Matmuls(1000, 1000))
+        ),
+    ),
+    PAIR,
+    section="4",
+    real_scale=1.0,
+    real_rounds=3,
+)
+SATURATED = Experiment(Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)), SCHEDULERS, section="7")
+STARVED = Experiment(Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8")
+BALANCED = Experiment(
+    Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
+    pick("normal", "overlap", "overlap_post_thread", "overlap_three_thread"),
+    section="9.1",
+)
+MIXED = Experiment(
+    Scenario(
+        "mixed",
+        burst(3, [Lengths(prompt_tokens=1), Lengths(prompt_tokens=381), Lengths(prompt_tokens=1)]),
+        Single(),
+        Costs(pre=cost_ms(120), forward=cost_ms(19, per_token=1), post=cost_ms(120)),
+    ),
+    PAIR,
+    section="9.2",
+)
+MIXED_LITERAL = Experiment(
+    Scenario(
+        "mixed_literal",
+        MIXED.scenario.workload,
+        Single(),
+        MIXED.scenario.costs,
+        DeviceSettings(matmuls=ArticleMatmuls(prefill=Matmuls(3, 15000), decode=Matmuls(200, 1000))),
+    ),
+    PAIR,
+    section="9.2",
+    real_scale=1.0,
+    real_rounds=2,
+)
+GIL = Experiment(
+    Scenario("gil", BACKLOG, Single(), stages(120, 165, 120, host_work=WorkKind.SPIN)),
+    pick("normal", "overlap", "overlap_three_thread"),
+    section="10",
+    real_scale=0.5,
+    real_rounds=3,
+)
+DYNAMIC = Scenario("dynamic_batching", constant(100, qps=50), Dynamic(32), stages(30, 150, 20))
+DYNAMIC_BATCHING = Experiment(
+    DYNAMIC, SCHEDULERS | {"overlap_just_in_time_oracle": overlap_just_in_time_oracle}, section="11"
+)
+JUST_IN_TIME_GROWING = Experiment(
+    Scenario(
+        "just_in_time_growing",
+        poisson(1000, qps=50, seed=20),
+        Dynamic(32),
+        Costs(pre=cost_ms(30), forward=cost_ms(50, per_request=10), post=cost_ms(20)),
+    ),
+    pick("normal", "overlap", "overlap_just_in_time") | {"overlap_just_in_time_oracle": overlap_just_in_time_oracle},
+    section="12.2",
+    real_rounds=3,
+)
+LEADS = (-3, -2, -1, 0, 0.5, 1, 2, 3, 4, 5)
+"""How long before the running forward's end the next batch is closed, in units of pre."""
+LAUNCH_TIME = Experiment(
+    Scenario("launch_time", constant(200, qps=50), Dynamic(32), stages(30, 150, 20)),
+    {f"lead_{lead}_pre": fixed_lead(lead) for lead in LEADS},
+    section="12.3",
+    real_rounds=3,
+    is_open_to_users=False,
+)
+
+FORWARDS_MS = (12, 60, 120, 180, 240, 480, 960)
+"""Forward times of the backlog sweep, from starved to saturated; pre and post take 120 ms each."""
+BACKLOG_SWEEP = tuple(
+    Experiment(
+        Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
+        PAIR,
+        section="5.2",
+        real_scale=0.05,
+    )
+    for forward_ms in FORWARDS_MS
+)
+
+ONE_FORWARD_LOW_QPS = Experiment(
+    Scenario("one_forward_low_qps", constant(20, qps=20), Single(), stages(5, 14, 5)), PAIR, section="1", real_scale=1.0
+)
+TRIO = pick("normal", "overlap", "overlap_just_in_time")
+LOW_QPS = Experiment(
+    Scenario(
+        "low_qps",
+        poisson(60, qps=6, seed=3, lengths=Lengths(prompt_tokens=500, max_output_tokens=8)),
+        Continuous(max_running=64, max_prefill_tokens=8192),
+        Costs(pre=cost_ms(0.65), forward=Cost(fixed_ns=20_000_000), post=cost_ms(0.65)),
+    ),
+    TRIO,
+    section="1",
+    real_scale=0.2,
+    real_rounds=2,
+)
+HIGH_QPS = Experiment(
+    Scenario(
+        "high_qps",
+        burst(64, Lengths(prompt_tokens=10, max_output_tokens=16)),
+        Continuous(max_running=16, max_prefill_tokens=8192),
+        Costs(pre=cost_ms(2), launch=cost_ms(0.5), forward=cost_ms(6), post=cost_ms(2)),
+    ),
+    TRIO,
+    section="1",
+    real_scale=1.0,
+    real_rounds=3,
+)
+QUEUED_DECODE = Experiment(
+    Scenario(
+        "queued_decode",
+        from_gaps([0, 100_000_000], [Lengths(max_output_tokens=20), Lengths()]),
+        Continuous(max_running=8, max_prefill_tokens=8192),
+        stages(1, 20, 1),
+    ),
+    TRIO,
+    section="1",
+    real_scale=1.0,
+)
+
+
+def chunked(scenario_id: str, max_prefill_tokens: int) -> Experiment:
+    """Return prefills of 1,000 tokens under a token budget; 250 tokens take as long as pre and post together."""
+    return Experiment(
+        Scenario(
+            scenario_id,
+            burst(3, Lengths(prompt_tokens=1000)),
+            Continuous(max_running=8, max_prefill_tokens=max_prefill_tokens, chunked=True),
+            Costs(pre=cost_ms(40), forward=cost_ms(20, per_token=0.24), post=cost_ms(40)),
+        ),
+        PAIR,
+        section="9.1",
+    )
+
+
+WHOLE_PROMPTS, CHUNKED_PROMPTS = chunked("whole_prompts", 1000), chunked("chunked_prompts", 250)
+
+
+def copying(scenario_id: str, *, has_copy_stream: bool) -> Experiment:
+    """Return forwards whose result takes long to copy to the host."""
+    costs = Costs(pre=cost_ms(20), forward=cost_ms(100), copy=cost_ms(40), post=cost_ms(20))
+    settings = DeviceSettings(has_copy_stream=has_copy_stream)
+    return Experiment(Scenario(scenario_id, burst(8), Single(), costs, settings), PAIR, section="14.1")
+
+
+COPY_STREAM = copying("copy_stream", has_copy_stream=True)
+COPY_ON_ENGINE_STREAM = copying("copy_on_engine_stream", has_copy_stream=False)
+
+
+def endings(scenario_id: str, lengths: Lengths) -> Experiment:
+    """Return requests far apart, each with one output token."""
+    return Experiment(
+        Scenario(
+            scenario_id,
+            constant(10, qps=5, lengths=lengths),
+            Continuous(max_running=8, max_prefill_tokens=8192),
+            stages(10, 50, 10),
+        ),
+        pick("normal", "overlap", "overlap_post_thread"),
+        section="14.3",
+    )
+
+
+STOP_TOKEN = endings("stop_token", Lengths(max_output_tokens=16, stop_after=1))
+LENGTH_LIMIT = endings("length_limit", Lengths(max_output_tokens=1))
+
+
+def bulk_prefills(scenario_id: str, settings: DeviceSettings) -> Experiment:
+    """Return three long prefills in a row whose launch may block."""
+    return Experiment(
+        Scenario(scenario_id, burst(3), Single(), stages(20, 1000, 20), settings),
+        pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
+        section="beyond",
+        real_scale=0.06,
+        real_rounds=4,
+    )
+
+
+LAUNCH_FREE = bulk_prefills("launch_free", DeviceSettings())
+LAUNCH_BLOCKED_BY_OWN = bulk_prefills(
+    "launch_blocked_by_own_forward", DeviceSettings(launch_blocks=LaunchBlocks.OWN_FORWARD)
+)
+LAUNCH_BLOCKED_BY_PREVIOUS = bulk_prefills(
+    "launch_blocked_by_previous_forward", DeviceSettings(launch_blocks=LaunchBlocks.PREVIOUS_FORWARD)
+)
+LAUNCH_QUEUE_FULL = bulk_prefills("launch_queue_full", DeviceSettings(kernels_per_forward=3000))
+LAUNCH_BOUND = Experiment(
+    Scenario(
+        "launch_bound",
+        burst(20),
+        Single(),
+        Costs(pre=cost_ms(30), launch=cost_ms(120), forward=cost_ms(60), post=cost_ms(30)),
+    ),
+    pick("normal", "overlap", "overlap_worker_thread", "overlap_worker_thread_no_wait"),
+    section="13",
+    real_scale=0.05,
+    real_rounds=3,
+)
+
+ARTICLE = (
+    PROTOTYPE,
+    SATURATED,
+    STARVED,
+    BALANCED,
+    MIXED,
+    MIXED_LITERAL,
+    GIL,
+    DYNAMIC_BATCHING,
+    JUST_IN_TIME_GROWING,
+    ONE_FORWARD_LOW_QPS,
+    LOW_QPS,
+    HIGH_QPS,
+)
+"""The rows of the article's table of experiments."""
+EXPERIMENTS = (
+    *ARTICLE,
+    LAUNCH_TIME,
+    *BACKLOG_SWEEP,
+    QUEUED_DECODE,
+    WHOLE_PROMPTS,
+    CHUNKED_PROMPTS,
+    COPY_STREAM,
+    COPY_ON_ENGINE_STREAM,
+    STOP_TOKEN,
+    LENGTH_LIMIT,
+    LAUNCH_FREE,
+    LAUNCH_BLOCKED_BY_OWN,
+    LAUNCH_BLOCKED_BY_PREVIOUS,
+    LAUNCH_QUEUE_FULL,
+    LAUNCH_BOUND,
+)

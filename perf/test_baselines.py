@@ -1,0 +1,27 @@
+"""Cases and baselines match in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from perf.experiments import EXPERIMENTS
+from reports.baselines import Baselines
+from reports.measure import cases
+
+
+def test_every_case_has_a_baseline_and_every_baseline_a_case(
+    device: str, baselines_of: Callable[[str], Baselines], pytestconfig: pytest.Config
+) -> None:
+    """A renamed, new or removed case shows here, whichever cases are selected."""
+    baselines = baselines_of(device)
+    if device == "cpu":
+        pytest.skip("times of a CPU device belong to one machine at one hour; no baseline is kept")
+    if pytestconfig.getoption("--update-baselines"):
+        pytest.skip("baselines are being rewritten")
+    if baselines.is_empty and not pytestconfig.getoption("--require-baseline"):
+        pytest.skip(f"{baselines.path.name} does not exist; --require-baseline makes this a failure")
+    known, recorded = {case.id for case in cases(EXPERIMENTS, [])}, set(baselines.cases)
+    assert known - recorded == set(), "cases without a baseline; record them with --update-baselines"
+    assert recorded - known == set(), f"entries of {baselines.path.name} without a case; delete or rename them"

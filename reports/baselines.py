@@ -1,0 +1,133 @@
+"""Baselines: what was measured before, compared case by case and in both directions.
+
+A file holds one entry for each case ("experiment/scheduler") with its metrics, and one for each claim with its
+figure. On the virtual device they are compared exactly. On a GPU, times move with the machine and ratios do not,
+so an entry is compared as its ratio to `normal` of the same experiment.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from impl.metrics import Summary
+from reports.files import FileError, read_json, require_number, write_json
+from reports.measure import Case, Rounds, case_id
+
+SCHEMA = 1
+FOLDER = Path(__file__).resolve().parent.parent / "baselines"
+RATIO_TOLERANCES = {"throughput_rps": 0.03, "ttft_mean_ns": 0.06}
+"""Metrics compared on real devices, and by how much their ratio to `normal` may move."""
+METRICS = tuple(Summary.__dataclass_fields__)
+
+
+@dataclass(slots=True)
+class Baselines:
+    """One baseline file in memory; `path` need not exist yet."""
+
+    path: Path
+    cases: dict[str, dict[str, float | None]]
+    claims: dict[str, float]
+    machine: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Baselines:
+        """Read a file; a missing one is empty.
+
+        Raises:
+            FileError: naming file and field, if it is damaged.
+        """
+        if not path.exists():
+            return cls(path, {}, {}, {})
+        data = read_json(path, schema=SCHEMA)
+        cases = {}
+        for case, metrics in _object(path, data, "cases").items():
+            if not isinstance(metrics, dict):
+                raise FileError(f"{path}: field 'cases.{case}' is {metrics!r}; expected an object of metrics")
+            unknown = set(metrics) ^ set(METRICS)
+            if unknown:
+                raise FileError(f"{path}: field 'cases.{case}' lacks or adds {sorted(unknown)}; run --update-baselines")
+            cases[case] = {name: require_number(path, f"cases.{case}.{name}", metrics[name]) for name in METRICS}
+        claims = {}
+        for claim, figure in _object(path, data, "claims").items():
+            number = require_number(path, f"claims.{claim}", figure)
+            if number is None:
+                raise FileError(f"{path}: field 'claims.{claim}' is null; expected a finite number")
+            claims[claim] = number
+        return cls(path, cases, claims, _object(path, data, "machine"))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been recorded for this machine."""
+        return not self.cases
+
+    def write(self) -> None:
+        """Write the file atomically."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.path, {"schema": SCHEMA, "machine": self.machine, "cases": self.cases, "claims": self.claims})
+
+
+def _object(path: Path, data: dict[str, Any], field: str) -> dict[str, Any]:
+    value = data.get(field)
+    if not isinstance(value, dict):
+        raise FileError(f"{path}: field {field!r} is {value!r}; expected an object")
+    return value
+
+
+def file_for(device: str, gpu_name: str | None) -> Path:
+    """Return the baseline file of a device: virtual.json, or one named after the GPU."""
+    name = device if gpu_name is None else re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
+    return FOLDER / f"{name}.json"
+
+
+def entry(rounds: Rounds, scheduler: str) -> dict[str, float | None]:
+    """Return a case's metrics for a baseline: of the only round, or the median of each metric over rounds."""
+    summaries = [asdict(result.metrics.summary) for result in rounds.of(scheduler)]
+    found: dict[str, float | None] = {}
+    for name in METRICS:
+        values = sorted(summary[name] for summary in summaries if summary[name] is not None)
+        found[name] = values[len(values) // 2] if values else None
+    return found
+
+
+def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: bool) -> list[str]:
+    """Return how a case differs from its baseline, in words; empty if it does not."""
+    expected = baselines.cases[case.id]
+    if is_exact:
+        found = entry(rounds, case.scheduler)
+        return [
+            f"{name}: {found[name]} instead of {expected[name]}" for name in METRICS if found[name] != expected[name]
+        ]
+    normal = baselines.cases.get(case_id(case.experiment.id, "normal"))
+    if normal is None:
+        return [f"the baseline has no {case_id(case.experiment.id, 'normal')} to compare with"]
+    moved = []
+    for name, tolerance in RATIO_TOLERANCES.items():
+        before, base = expected[name], normal[name]
+        if before is None or base is None:
+            continue
+        ratio = before / base
+        now = float((rounds.metric(name, case.scheduler) / rounds.metric(name, "normal")).mean())
+        if abs(now / ratio - 1) > tolerance:
+            moved.append(f"{name} over normal's: {now:.4f} instead of {ratio:.4f}, allowed ±{tolerance:.0%}")
+    return moved
+
+
+def compare_case(
+    case: Case, rounds: Rounds, baselines: Baselines, device: str, *, is_updating: bool, is_required: bool
+) -> tuple[str, list[str]]:
+    """Compare a case with its baseline; return the outcome in a word or two, and what makes it a failure."""
+    if case.is_user:
+        return "without one (yours)", []
+    if device == "cpu":
+        return "without one (cpu)", []
+    if is_updating:
+        return "rewritten", []
+    if baselines.is_empty:
+        return "without one", [f"{baselines.path.name} does not exist; record it"] if is_required else []
+    if case.id not in baselines.cases:
+        return "missing", [f"{baselines.path.name} has no such entry; record it with --update-baselines"]
+    moved = differences(baselines, case, rounds, is_exact=device == "virtual")
+    return ("moved", moved) if moved else ("equal", [])

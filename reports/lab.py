@@ -1,0 +1,93 @@
+"""The lab of a session: machines, and each experiment measured once however many tests ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from impl.engine import Scheduler
+from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine
+from reports.claims import Claim, Evidence
+from reports.machine import has_gil
+from reports.measure import Experiment, Rounds, measure_rounds
+from reports.verdict import Verdict
+
+MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": CpuMachine, "cuda": CudaMachine}
+MAX_EXTENSIONS = 3
+"""An undecided claim gets its number of rounds again, this often at most."""
+
+
+class Lab:
+    """Runs experiments and judges claims.
+
+    Args:
+        user_schedulers: schedulers that join every experiment that is open to them.
+        progress: called with a line of text before long work.
+    """
+
+    def __init__(self, user_schedulers: Mapping[str, Scheduler], progress: Callable[[str], None]) -> None:
+        self._user_schedulers = user_schedulers
+        self._progress = progress
+        self._machines: dict[str, Machine] = {}
+        self._rounds: dict[tuple[str, str], Rounds] = {}
+
+    def machine(self, device: str) -> Machine:
+        """Return a device's machine; the first call makes it.
+
+        Raises:
+            DeviceUnavailable: if the device cannot be used here.
+        """
+        if device not in self._machines:
+            if device == "cuda":
+                self._progress("calibrating forwards on the GPU")
+            self._machines[device] = MACHINES[device]()
+        return self._machines[device]
+
+    def rounds(self, experiment: Experiment, device: str) -> Rounds:
+        """Return an experiment's rounds, measured at the first call after one round of warm-up."""
+        key = experiment.id, device
+        if key not in self._rounds:
+            machine = self.machine(device)
+            self._rounds[key] = Rounds(experiment.on(machine))
+            if not machine.is_exact:
+                self._progress(f"{experiment.id} on {device}: {experiment.real_rounds} paired rounds")
+                warm_up = Rounds(experiment.on(machine))
+                measure_rounds(warm_up, self._all_schedulers(experiment), machine, num_rounds=1)
+            self._extend(experiment, device)
+        return self._rounds[key]
+
+    def _all_schedulers(self, experiment: Experiment) -> dict[str, Scheduler]:
+        users = self._user_schedulers if experiment.is_open_to_users else {}
+        return {**experiment.schedulers, **users}
+
+    def _extend(self, experiment: Experiment, device: str) -> None:
+        """Add rounds to an experiment: one where time is exact."""
+        machine = self.machine(device)
+        num_rounds = 1 if machine.is_exact else experiment.real_rounds
+        rounds = self._rounds[experiment.id, device]
+        measure_rounds(rounds, self._all_schedulers(experiment), machine, num_rounds=num_rounds)
+
+    def judge(self, claim: Claim, device: str) -> Evidence:
+        """Judge a claim; where time is real, an undecided one gets more rounds."""
+        evidence = self._judge_once(claim, device)
+        if not self.machine(device).is_exact:
+            for _ in range(MAX_EXTENSIONS):
+                if evidence.verdict is not Verdict.UNDECIDED:
+                    break
+                for experiment in claim.experiments:
+                    self._extend(experiment, device)
+                evidence = self._judge_once(claim, device)
+        return evidence
+
+    def _judge_once(self, claim: Claim, device: str) -> Evidence:
+        rounds = {experiment.id: self.rounds(experiment, device) for experiment in claim.experiments}
+        evidence = Evidence(device, rounds, has_gil=device == "virtual" or has_gil())
+        claim.judge(evidence)
+        return evidence
+
+
+def judge_broken(claim: Claim) -> Evidence:
+    """Judge a claim on the virtual device with its planted fault in place."""
+    experiments = [claim.broken.apply(experiment) for experiment in claim.experiments]
+    lab = Lab({}, lambda text: None)
+    return lab.judge(replace(claim, experiments=tuple(experiments)), "virtual")

@@ -1,0 +1,131 @@
+"""Paired rounds: each round runs every scheduler of an experiment once, in alternating order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impl.engine import Scheduler
+from impl.errors import RunFailed
+from impl.experiment import Result, Scenario, run
+from impl.machines import Machine
+
+Samples = NDArray[np.float64]
+"""One value for each round, [rounds]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A scenario and the schedulers that are compared on it.
+
+    Args:
+        scenario: in the article's times.
+        schedulers: by the name under which reports list them.
+        section: of the article.
+        real_scale: factor on all times where time is real, so that a run stays short.
+        real_rounds: paired rounds where time is real; one is exact in virtual time.
+        is_open_to_users: whether a scheduler given with --scheduler joins.
+    """
+
+    scenario: Scenario
+    schedulers: Mapping[str, Scheduler]
+    section: str
+    real_scale: float = 0.1
+    real_rounds: int = 5
+    is_open_to_users: bool = True
+
+    @property
+    def id(self) -> str:
+        """The scenario's id."""
+        return self.scenario.id
+
+    def on(self, machine: Machine) -> Scenario:
+        """Return the scenario as it runs on a machine."""
+        return self.scenario if machine.is_exact else self.scenario.scaled(self.real_scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One scheduler on one experiment: one entry in benchmarks and baselines."""
+
+    experiment: Experiment
+    scheduler: str
+    is_user: bool = False
+
+    @property
+    def id(self) -> str:
+        """The key of this case; it must stay the same for as long as its results are to be compared."""
+        return case_id(self.experiment.id, self.scheduler)
+
+
+def case_id(experiment: str, scheduler: str) -> str:
+    """Return the key of a case."""
+    return f"{experiment}/{scheduler}"
+
+
+def cases(experiments: Iterable[Experiment], users: Iterable[str]) -> list[Case]:
+    """Return every case, with the users' schedulers in each experiment that is open to them."""
+    names = list(users)
+    return [Case(e, name) for e in experiments for name in e.schedulers] + [
+        Case(e, name, is_user=True) for e in experiments if e.is_open_to_users for name in names
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The results of an experiment on a machine: for each scheduler one result a round."""
+
+    scenario: Scenario
+    results: dict[str, list[Result]] = field(default_factory=dict)
+    failures: dict[str, RunFailed] = field(default_factory=dict)
+    """Schedulers that failed, with their first error; they have no results."""
+
+    def of(self, scheduler: str) -> list[Result]:
+        """Return a scheduler's results.
+
+        Raises:
+            RunFailed: if it failed in any round.
+        """
+        if scheduler in self.failures:
+            raise self.failures[scheduler]
+        return self.results[scheduler]
+
+    def each(self, scheduler: str, value: Callable[[Result], float]) -> Samples:
+        """Return a value of every round."""
+        return np.array([value(result) for result in self.of(scheduler)], dtype=np.float64)
+
+    def metric(self, name: str, scheduler: str) -> Samples:
+        """Return a summary metric of every round.
+
+        Raises:
+            KeyError: if the scheduler did not run here.
+            ValueError: if the metric is undefined (None) for this run.
+        """
+        values = [getattr(result.metrics.summary, name) for result in self.of(scheduler)]
+        if None in values:
+            raise ValueError(f"{name} of {scheduler} on {self.scenario.id} is undefined: too few requests or tokens")
+        return np.array(values, dtype=np.float64)
+
+    def gain(self, name: str, scheduler: str, over: str = "normal") -> Samples:
+        """Return metric(scheduler) / metric(over) − 1 of every round."""
+        return self.metric(name, scheduler) / self.metric(name, over) - 1
+
+
+def measure_rounds(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine, *, num_rounds: int) -> None:
+    """Add paired rounds; every second one runs in reverse order.
+
+    A scheduler that fails leaves the experiment, and the others go on.
+    """
+    for _ in range(num_rounds):
+        index = max((len(results) for results in rounds.results.values()), default=0)
+        order = [name for name in schedulers if name not in rounds.failures]
+        for name in order if index % 2 == 0 else reversed(order):
+            try:
+                result = run(schedulers[name], rounds.scenario, machine)
+            except RunFailed as error:
+                rounds.failures[name] = error
+            else:
+                rounds.results.setdefault(name, []).append(result)

@@ -1,0 +1,188 @@
+"""The pytest plugin: options, devices, and the fixtures that cases and claims ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from impl.engine import Scheduler
+from impl.errors import SettingError
+from impl.machines import why_no_cuda
+from impl.schedulers import load
+from reports.baselines import Baselines, compare_case, entry, file_for
+from reports.claims import Claim, Evidence
+from reports.files import FileError
+from reports.lab import Lab
+from reports.machine import describe, describe_gpu
+from reports.measure import Case, cases
+from reports.recorder import Recorder
+from reports.records import CaseRecord, ClaimRecord
+from reports.replay import enter
+from reports.verdict import Verdict
+
+DEVICE_MARKS = {"virtual": None, "cpu": "cpu", "cuda": "gpu"}
+"""Devices and the marker by which -m selects their tests; virtual ones always run."""
+USERS = pytest.StashKey[dict[str, Scheduler]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("overlap scheduling")
+    group.addoption(
+        "--scheduler",
+        action="append",
+        default=[],
+        metavar="PACKAGE.MODULE:NAME",
+        help="let your own scheduler join every case (repeatable)",
+    )
+    group.addoption(
+        "--update-baselines", action="store_true", help="rewrite the baselines of what ran and passed, and only that"
+    )
+    group.addoption("--require-baseline", action="store_true", help="fail if there is no baseline for this GPU")
+    group.addoption(
+        "--gpu-optional", action="store_true", help="skip GPU tests, with the reason, where no GPU can be used"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        config.stash[USERS] = dict(load(path) for path in config.getoption("--scheduler"))
+    except SettingError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.pluginmanager.register(Recorder(config), "overlap-recorder")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        users = metafunc.config.stash[USERS]
+        found = [(case, device) for device in DEVICE_MARKS for case in cases(metafunc.module.EXPERIMENTS, users)]
+        parameters = [
+            pytest.param(case, device, id=f"{case.experiment.id}-{case.scheduler}-{device}", marks=_marks(device))
+            for case, device in found
+        ]
+        metafunc.parametrize(("case", "device"), parameters)
+    elif "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", [pytest.param(d, id=d, marks=_marks(d)) for d in DEVICE_MARKS])
+
+
+def _marks(device: str) -> list[pytest.MarkDecorator]:
+    mark = DEVICE_MARKS[device]
+    return [] if mark is None else [getattr(pytest.mark, mark)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out devices nobody asked for; stop, or skip with the reason, if a GPU is asked for and not there."""
+    unasked_marks = [mark for mark in ("cpu", "gpu") if mark not in config.option.markexpr]
+    unasked = {item for item in items if any(item.get_closest_marker(mark) for mark in unasked_marks)}
+    if unasked:
+        config.hook.pytest_deselected(items=list(unasked))
+        items[:] = [item for item in items if item not in unasked]
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if (on_gpu or any(item.get_closest_marker("cpu") for item in items)) and _is_distributed(config):
+        raise pytest.UsageError("real devices cannot be measured by several xdist workers at once; leave out -n")
+    for item in items:
+        claim = getattr(getattr(item, "function", None), "claim", None)
+        if claim is not None:
+            device = item.callspec.params["device"]  # type: ignore[attr-defined] # a claim has a device
+            item.user_properties.append(claim_record(claim, Evidence(device, {}), "was not run").as_property())
+    reason = why_no_cuda() if on_gpu else None
+    if reason is not None:
+        if not config.getoption("--gpu-optional"):
+            raise pytest.UsageError(f"no usable CUDA device: {reason} (--gpu-optional skips what needs one)")
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason=f"no usable CUDA device: {reason}"))
+
+
+def _is_distributed(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
+
+
+def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:
+    """Return what a claim leaves for summary, baselines and JSON."""
+    figure = evidence.figure
+    return ClaimRecord(
+        claim=claim.name,
+        module=claim.module,
+        device=evidence.device,
+        section=claim.section,
+        verdict=evidence.verdict.value,
+        reason=reason,
+        figure="" if figure is None else figure.name,
+        unit="" if figure is None else figure.unit,
+        value=None if figure is None else figure.value,
+        experiments=[experiment.id for experiment in claim.experiments],
+    )
+
+
+@pytest.fixture(scope="session")
+def lab(pytestconfig: pytest.Config) -> Lab:
+    """The session's lab."""
+    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+
+    def progress(text: str) -> None:
+        if reporter is not None and reporter.verbosity >= 0:
+            reporter.ensure_newline()
+            reporter.write_line(f"  {text}")
+
+    return Lab(pytestconfig.stash[USERS], progress)
+
+
+@pytest.fixture(scope="session")
+def baselines_of(lab: Lab) -> Callable[[str], Baselines]:
+    """Return the baselines of a device; a damaged file fails every test that needs it."""
+    read: dict[str, Baselines] = {}
+
+    def get(device: str) -> Baselines:
+        if device not in read:
+            gpu = describe_gpu()["gpu"] if device == "cuda" else None
+            try:
+                read[device] = Baselines.read(file_for(device, gpu))
+            except FileError as error:
+                pytest.fail(str(error), pytrace=False)
+        return read[device]
+
+    return get
+
+
+@pytest.fixture
+def require_claim(device: str, lab: Lab, request: pytest.FixtureRequest) -> Callable[[Claim], None]:
+    """Judge a claim, leave its record, and fail unless it holds."""
+
+    def require(claim: Claim) -> None:
+        evidence = lab.judge(claim, device)
+        unmet = [str(check) for check in evidence.checks if check.verdict is not Verdict.HOLDS]
+        request.node.user_properties.append(claim_record(claim, evidence, "; ".join(unmet)).as_property())
+        evidence.require_holds()
+
+    return require
+
+
+@pytest.fixture
+def check_case(
+    device: str,
+    lab: Lab,
+    request: pytest.FixtureRequest,
+    baselines_of: Callable[[str], Baselines],
+) -> Callable[[Case, BenchmarkFixture], None]:
+    """Leave a case's record, fill its benchmark entry, and fail if it differs from its baseline."""
+    config = request.config
+
+    def check(case: Case, benchmark: BenchmarkFixture) -> None:
+        rounds = lab.rounds(case.experiment, device)
+        results = rounds.of(case.scheduler)
+        enter(benchmark, case, device, results)
+        outcome, moved = compare_case(
+            case,
+            rounds,
+            baselines_of(device),
+            device,
+            is_updating=config.getoption("--update-baselines"),
+            is_required=config.getoption("--require-baseline"),
+        )
+        record = CaseRecord(case.id, device, outcome, case.is_user, entry(rounds, case.scheduler), describe(device))
+        request.node.user_properties.append(record.as_property())
+        assert not moved, f"{case.id} on {device} is not as in the baseline: " + "; ".join(moved)
+
+    return check

@@ -1,0 +1,130 @@
+"""Collects the records of a session: writes baselines, completes the benchmark JSON, prints the tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.baselines import FOLDER, Baselines, file_for
+from reports.files import FileError, read_json
+from reports.machine import describe
+from reports.measure import case_id
+from reports.records import CASE, CLAIM, CaseRecord, ClaimRecord
+from reports.summary import claim_table
+
+ARTICLE_SCHEMA = 1
+
+
+class Recorder:
+    """Registered as a plugin of its own; in an xdist run the main process's one sees all reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._failed: set[str] = set()
+        self._cases: dict[tuple[str, str], tuple[str, CaseRecord]] = {}
+        self._claims: dict[tuple[str, str], tuple[str, ClaimRecord]] = {}
+        self._notes: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed or report.skipped:
+            self._failed.add(report.nodeid)
+        if report.when != "teardown":
+            return
+        for name, value in report.user_properties:
+            if name == CASE:
+                case = CaseRecord(**value)  # type: ignore[arg-type] # user properties are typed as objects
+                self._cases[case.case, case.device] = report.nodeid, case
+            elif name == CLAIM:
+                claim = ClaimRecord(**value)  # type: ignore[arg-type]
+                self._claims[claim.claim, claim.device] = report.nodeid, claim
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.INTERRUPTED:
+            self._withhold_benchmark_files(session.config)
+        elif self._config.getoption("--update-baselines") and not hasattr(session.config, "workerinput"):
+            self._update_baselines()
+
+    def _withhold_benchmark_files(self, config: pytest.Config) -> None:
+        """Keep pytest-benchmark from writing half a result over a whole one; it has no switch for that."""
+        benchmarks = getattr(config, "_benchmarksession", None)
+        if benchmarks is not None and (benchmarks.json or benchmarks.save or benchmarks.autosave):
+            benchmarks.json = benchmarks.save = benchmarks.autosave = None
+            self._notes.append("interrupted: no benchmark JSON was written")
+
+    def _update_baselines(self) -> None:
+        for device in sorted({record.device for _, record in self._cases.values()}):
+            cases = [r for node, r in self._cases.values() if r.device == device and self._may_store(node, r)]
+            claims = [r for node, r in self._claims.values() if r.device == device and node not in self._failed]
+            if not cases:
+                continue
+            path = file_for(device, cases[0].machine.get("gpu"))
+            try:
+                baselines = Baselines.read(path)
+            except FileError as error:
+                self._notes.append(f"baseline not updated: {error}")
+                continue
+            baselines.machine = cases[0].machine
+            baselines.cases.update({record.case: record.metrics for record in cases})
+            baselines.claims.update({r.claim: r.value for r in claims if r.value is not None})
+            baselines.write()
+            self._notes.append(f"updated {len(cases)} cases and {len(claims)} claims in {path.name}")
+
+    def _may_store(self, nodeid: str, record: CaseRecord) -> bool:
+        return nodeid not in self._failed and not record.is_user
+
+    def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
+        devices = sorted({record.device for _, record in self._cases.values()})
+        machine_info["overlap"] = {device: describe(device) for device in devices}
+
+    def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
+        """Put the outcome of every claim beside the cases that it rests on."""
+        for benchmark in output_json["benchmarks"]:
+            info = benchmark["extra_info"]
+            benchmark["extra_info"]["claims"] = [
+                {"claim": r.claim, "section": r.section, "verdict": r.verdict, "reason": r.reason, "figure": r.value}
+                for _, r in self._claims.values()
+                if r.device == info.get("device") and info.get("experiment") in r.experiments
+            ]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for device in sorted({record.device for _, record in self._claims.values()}):
+            self._print_device(terminalreporter, device)
+        for note in self._notes:
+            terminalreporter.write_line(note)
+
+    def _print_device(self, terminal: pytest.TerminalReporter, device: str) -> None:
+        claims = [record for _, record in self._claims.values() if record.device == device]
+        cases = [record for _, record in self._cases.values() if record.device == device]
+        gpu = next((record.machine.get("gpu") for record in cases), None)
+        try:
+            baselines = Baselines.read(file_for(device, gpu))
+            article = read_article(FOLDER / "article.json")
+        except FileError as error:
+            terminal.write_line(str(error), red=True)
+            return
+        terminal.ensure_newline()
+        for line in claim_table(
+            device, claims, article, baselines, max(100, shutil.get_terminal_size().columns)
+        ).splitlines():
+            terminal.write_line(line)
+        verdicts = Counter(record.verdict for record in claims)
+        compared = Counter(record.baseline for record in cases)
+        for title, counts in (("claims", verdicts), ("cases against the baseline", compared)):
+            terminal.write_line(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+        if cases and baselines.is_empty and device != "cpu":
+            terminal.write_line(f"no baseline for {gpu or device}: claims were asserted, cases were not compared")
+
+
+def read_article(path: Path) -> dict[str, float]:
+    """Return the article's figure for each claim that has one.
+
+    Raises:
+        FileError: if the file is damaged.
+    """
+    data = read_json(path, schema=ARTICLE_SCHEMA)
+    return {name: entry["value"] for name, entry in data["claims"].items()}

@@ -1,0 +1,60 @@
+"""Feeds measured run times to pytest-benchmark, whose JSON, storage and `compare` then work as its users expect.
+
+The paired rounds were measured before, on the run's own clock, real or virtual. The benchmark's timer reads a
+clock that the "benchmarked" call moves on by the next measured time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from impl.experiment import Result
+from impl.workload import NS_PER_S
+from reports.measure import Case
+
+SCHEMA = 1
+"""Version of what `enter` stores in a benchmark's extra_info."""
+
+
+class ReplayClock:
+    """A timer in seconds that only moves when told to."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._times_s: Iterator[float] = iter(())
+
+    def __call__(self) -> float:
+        return self._now_s
+
+    def load(self, times_s: Sequence[float]) -> None:
+        """Set the times that the next calls of `advance` take, in seconds."""
+        self._times_s = iter(times_s)
+
+    def reset(self) -> None:
+        """Start at zero again, so that a difference of two readings is a measured time to the last bit."""
+        self._now_s = 0.0
+
+    def advance(self) -> None:
+        """Let the next measured time pass."""
+        self._now_s += next(self._times_s)
+
+
+CLOCK = ReplayClock()
+
+
+def enter(benchmark: BenchmarkFixture, case: Case, device: str, results: Sequence[Result]) -> None:
+    """Fill a case's benchmark entry: run times as its samples, all metrics of every round beside them."""
+    CLOCK.load([result.metrics.summary.total_ns / NS_PER_S for result in results])
+    benchmark.pedantic(CLOCK.advance, setup=CLOCK.reset, rounds=len(results), iterations=1)
+    benchmark.extra_info.update(
+        schema=SCHEMA,
+        experiment=case.experiment.id,
+        scheduler=case.scheduler,
+        device=device,
+        section=case.experiment.section,
+        scale=1.0 if device == "virtual" else case.experiment.real_scale,
+        rounds=[asdict(result.metrics.summary) for result in results],
+    )

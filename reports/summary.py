@@ -1,0 +1,55 @@
+"""The table at the end of a session: claim, article, measured, baseline, verdict."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from reports.baselines import Baselines
+from reports.records import ClaimRecord
+
+
+def format_figure(value: float | None, unit: str) -> str:
+    """Return a figure with its unit; a dash for none."""
+    if value is None:
+        return "–"
+    if unit == "%":
+        return f"{100 * value:+.2f} %"
+    if unit == "ms":
+        return f"{value / 1e6:,.2f} ms"
+    if unit == "share":
+        return f"{value:.3f}"
+    return f"{value:,.6g} {unit}".rstrip()
+
+
+def sentence(claim: str) -> str:
+    """Return a test's name as the sentence it asserts."""
+    return claim.removeprefix("test_").replace("_", " ")
+
+
+def claim_table(
+    device: str, records: Sequence[ClaimRecord], article: dict[str, float], baselines: Baselines, width: int
+) -> str:
+    """Draw the table of one device."""
+    table = Table(title=f"claims on {device}", title_justify="left", expand=True, box=box.SIMPLE_HEAD)
+    table.add_column("claim → figure", ratio=1)
+    table.add_column("§", no_wrap=True)
+    for name in ("article", "measured", "baseline"):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("verdict", no_wrap=True)
+    for record in records:
+        table.add_row(
+            f"{sentence(record.claim)} → {record.figure or 'not measured'}",
+            record.section,
+            format_figure(article.get(record.claim), record.unit),
+            format_figure(record.value, record.unit),
+            format_figure(baselines.claims.get(record.claim), record.unit),
+            record.verdict,
+        )
+    text = io.StringIO()
+    Console(file=text, width=width, force_terminal=False, highlight=False).print(table)
+    return text.getvalue()
