@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 from impl.ledger import Outcome
@@ -131,7 +132,7 @@ def _requests(timeline: Timeline, workload: Workload) -> tuple[RequestMetrics, .
     for request, times in zip(workload.requests, delivered_ns, strict=True):
         wait_ns = taken_ns[request.id] - request.arrival_ns
         ttft_ns = times[0] - request.arrival_ns
-        gaps = tuple([after - before for before, after in zip(times, times[1:], strict=False)])
+        gaps = tuple([after - before for before, after in pairwise(times)])
         result.append(
             RequestMetrics(request.id, request.arrival_ns, wait_ns, ttft_ns, ttft_ns - wait_ns, gaps, times[-1])
         )
@@ -160,7 +161,7 @@ def _forwards(timeline: Timeline) -> tuple[ForwardMetrics, ...]:
 def _launch_lead(forwards: Sequence[ForwardMetrics]) -> float | None:
     if len(forwards) < 2:
         return None
-    ahead = sum(after.launch_ns <= before.end_ns for before, after in zip(forwards, forwards[1:], strict=False))
+    ahead = sum(after.launch_ns <= before.end_ns for before, after in pairwise(forwards))
     return ahead / (len(forwards) - 1)
 
 

@@ -46,6 +46,25 @@ def overlap_that_posts_first(engine: Engine) -> None:
             last = engine.launch(batch, stream)
 
 
+def overlap_that_waits_for_arrivals(engine: Engine) -> None:
+    """`overlap` that waits for a next batch although a forward is in flight: a result waits for the next arrival."""
+    prepare, stream = engine.stream("scheduler"), engine.stream("engine")
+    last: Flight | None = None
+    while True:
+        ongoing = None
+        batch = engine.next_batch()
+        if batch is not None:
+            engine.pre(batch, prepare)
+            stream.wait_stream(prepare)
+            ongoing = engine.launch(batch, stream)
+        if last is not None:
+            engine.synchronize(last)
+            engine.post(last)
+        if ongoing is None and last is None:
+            return
+        last = ongoing
+
+
 def overlap_that_posts_late(engine: Engine) -> None:
     """`overlap` one step deeper: each result waits for two further launches."""
     prepare, stream = engine.stream("scheduler"), engine.stream("engine")

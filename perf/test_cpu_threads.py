@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from impl.costs import WorkKind
 from impl.experiment import Result, Scenario
-from impl.timeline import FORWARD
 from impl.schedulers import overlap
+from impl.timeline import FORWARD
 from perf.broken import three_threads_that_take_turns
 from perf.experiments import GIL, STARVED
 from perf.formulas import Stages

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
+from impl.schedulers import normal, overlap
 from perf.broken import three_threads_that_take_turns
 from perf.experiments import DYNAMIC_BATCHING
 from perf.formulas import Stages
-from impl.schedulers import normal, overlap
 from reports.claims import Broken, Evidence, claim
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from impl.schedulers import overlap_three_thread, overlap_worker_thread
 from perf.experiments import LAUNCH_BOUND, SATURATED, STARVED
 from perf.formulas import Stages
-from impl.schedulers import overlap_three_thread, overlap_worker_thread
 from reports.claims import Broken, Evidence, claim
 
 WORKER, NO_WAIT = "overlap_worker_thread", "overlap_worker_thread_no_wait"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from impl.core import Flight
 from impl.engine import Engine, Scheduler
 from impl.runtime.protocol import Queue
@@ -30,6 +28,7 @@ def fixed_lead(share_of_pre: float) -> Scheduler:
         timer: Queue[None] = engine.queue("timer")
         engine.spawn(post_loop(engine, to_post, arrived), "post")
         end_ns: int | None = None
+        lead_ns = 0
         while True:
             if end_ns is not None:
                 timer.get(max(0, end_ns - lead_ns - engine.now_ns()))

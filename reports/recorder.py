@@ -12,7 +12,6 @@ import pytest
 from reports.baselines import FOLDER, Baselines, file_for
 from reports.files import FileError, read_json
 from reports.machine import describe
-from reports.measure import case_id
 from reports.records import CASE, CLAIM, CaseRecord, ClaimRecord
 from reports.summary import claim_table
 
