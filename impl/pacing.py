@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from statistics import median_low
 
 from impl.core import Batch, Flight
 from impl.costs import BatchTime
@@ -11,9 +12,9 @@ from impl.costs import BatchTime
 WINDOW = 64
 """Finished forwards that an estimate rests on."""
 MARGIN_WINDOW = 8
-"""Finished forwards whose misses set the margin."""
-MAX_TIMER_LATENESS_NS = 1_000_000
-"""A timer that fires up to this late counts as the machine's imprecision."""
+"""Timed batches that set the margin."""
+MAX_CLOSING_NS = 1_000_000
+"""A batch that takes longer to close had to wait for requests; its timing says nothing about the estimates."""
 TOKENS_UNIT = 64.0
 """Scale of the token feature, so that all features are of similar size."""
 SLOPE_PENALTY = 1e-3
@@ -73,12 +74,13 @@ def _least_squares(seen: deque[tuple[tuple[float, float, float], float]]) -> lis
 
 @dataclass(slots=True)
 class _Closed:
-    """A batch on its way: when it should have been closed, when it was, and when its launch began."""
+    """A batch on its way to the GPU."""
 
     batch: Batch
-    late_ns: int
     closed_ns: int
     handed_ns: int
+    margin_ns: int | None
+    """The margin with which it was timed; None if it was not, or if it had to wait for requests."""
 
 
 class Pacer:
@@ -95,12 +97,12 @@ class Pacer:
         self._forward_time = forward_time or self._learned
         self._in_flight: deque[_Closed] = deque()
         self._last_end_ns = 0
-        self._launch_ns = 0
-        self._predicted_end_ns: int | None = None
-        self._due_ns: int | None = None
         self._host_ns: deque[int] = deque(maxlen=MARGIN_WINDOW)
-        """From the moment a batch was due until its launch returned, waiting for requests left out."""
-        self._overestimates_ns: deque[int] = deque(maxlen=MARGIN_WINDOW)
+        """From closing a batch until its launch returned."""
+        self._launch_ns = 0
+        """The part of it that the launch took, the last time."""
+        self._is_timed = False
+        self._needed_ns: deque[int] = deque(maxlen=MARGIN_WINDOW)
 
     @property
     def num_in_flight(self) -> int:
@@ -109,38 +111,38 @@ class Pacer:
 
     @property
     def margin_ns(self) -> int:
-        """Time by which batches are closed earlier: the worst recent prediction of an end that came sooner."""
-        return max(0, *self._overestimates_ns) if self._overestimates_ns else 0
+        """Time by which batches are closed earlier than estimated: the most that a recent one needed."""
+        return max(0, *self._needed_ns) if self._needed_ns else 0
 
     def close_ns(self) -> int | None:
-        """Return when to close the next batch, while one forward runs; None if its time is unknown.
+        """Return when to close the next batch, while one forward runs; None before anything is known.
 
         Then the next batch waits for its end, which costs one bubble and not a badly filled batch.
         """
         running = self._in_flight[0]
         forward_ns = self._forward_time(running.batch)
-        if forward_ns is None:
+        self._is_timed = forward_ns is not None and len(self._host_ns) > 0
+        if forward_ns is None or not self._is_timed:
             return None
         start_ns = max(self._last_end_ns, running.handed_ns + self._launch_ns)
-        self._predicted_end_ns = start_ns + forward_ns
-        self._due_ns = self._predicted_end_ns - max(self._host_ns, default=0) - self.margin_ns
-        return self._due_ns
+        return start_ns + forward_ns - median_low(self._host_ns) - self.margin_ns
 
     def handed(self, batch: Batch, *, asked_ns: int, closed_ns: int, now_ns: int) -> None:
         """Note that a batch goes to the launch now; it was asked for at `asked_ns` and closed at `closed_ns`."""
-        late_ns = 0 if self._due_ns is None else max(0, asked_ns - self._due_ns)
-        # Later than by a timer's imprecision: the scheduler was held up, which no earlier timer would cure.
-        self._in_flight.append(_Closed(batch, late_ns if late_ns < MAX_TIMER_LATENESS_NS else 0, closed_ns, now_ns))
-        self._due_ns = None
+        had_to_wait = closed_ns - asked_ns > MAX_CLOSING_NS
+        margin_ns = self.margin_ns if self._is_timed and not had_to_wait else None
+        self._in_flight.append(_Closed(batch, closed_ns, now_ns, margin_ns))
+        self._is_timed = False
 
     def finished(self, flight: Flight) -> None:
         """Learn from the oldest forward in flight, which has ended."""
         closed = self._in_flight.popleft()
-        _, end_ns, _ = flight.times()
-        if self._predicted_end_ns is not None:
-            self._overestimates_ns.append(self._predicted_end_ns - end_ns)
-            self._predicted_end_ns = None
-        self._host_ns.append(closed.late_ns + flight.launched_ns - closed.closed_ns)
+        start_ns, end_ns, _ = flight.times()
+        if closed.margin_ns is not None:
+            is_late = flight.launched_ns >= self._last_end_ns
+            late_ns = (start_ns if is_late else flight.launched_ns) - self._last_end_ns
+            self._needed_ns.append(closed.margin_ns + late_ns)
+        self._host_ns.append(flight.launched_ns - closed.closed_ns)
         self._launch_ns = flight.launched_ns - closed.handed_ns
         self._last_end_ns = end_ns
         self._learned.observe(closed.batch, flight.forward_ns)

@@ -45,7 +45,9 @@ PROTOTYPE = Experiment(
     real_scale=1.0,
     real_rounds=3,
 )
-SATURATED = Experiment(Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)), SCHEDULERS, section="7")
+SATURATED = Experiment(
+    Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)), SCHEDULERS, section="7", real_rounds=4
+)
 STARVED = Experiment(Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8")
 BALANCED = Experiment(
     Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
