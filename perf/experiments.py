@@ -27,6 +27,7 @@ def stages(pre: float, forward: float, post: float, *, host_work: WorkKind = Wor
 
 
 PAIR = pick("normal", "overlap")
+TRIO = pick("normal", "overlap", "overlap_just_in_time")
 BACKLOG = constant(5, qps=1000)
 """Five requests within 4 ms: all but the first wait (chapters 7 to 10)."""
 
@@ -46,7 +47,10 @@ PROTOTYPE = Experiment(
     real_rounds=3,
 )
 SATURATED = Experiment(
-    Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)), SCHEDULERS, section="7", real_rounds=4
+    Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)),
+    pick("normal", "overlap", "overlap_worker_thread", "overlap_three_thread"),
+    section="7",
+    real_rounds=4,
 )
 STARVED = Experiment(Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8")
 BALANCED = Experiment(
@@ -74,73 +78,78 @@ MIXED_LITERAL = Experiment(
     ),
     PAIR,
     section="9.2",
-    real_scale=1.0,
-    real_rounds=2,
+    real_scale=0.25,
+    real_rounds=3,
 )
 GIL = Experiment(
     Scenario("gil", BACKLOG, Single(), stages(120, 165, 120, host_work=WorkKind.SPIN)),
     pick("normal", "overlap", "overlap_three_thread"),
     section="10",
-    real_scale=0.5,
+    real_scale=0.4,
     real_rounds=3,
 )
 DYNAMIC = Scenario("dynamic_batching", constant(100, qps=50), Dynamic(32), stages(30, 150, 20))
+ORACLE = {"overlap_just_in_time_oracle": overlap_just_in_time_oracle}
 DYNAMIC_BATCHING = Experiment(
-    DYNAMIC, SCHEDULERS | {"overlap_just_in_time_oracle": overlap_just_in_time_oracle}, section="11"
+    DYNAMIC,
+    pick("normal", "overlap", "overlap_three_thread", "overlap_just_in_time") | ORACLE,
+    section="11",
+    real_rounds=4,
 )
+GROWING_COSTS = Costs(pre=cost_ms(30), forward=cost_ms(50, per_request=10), post=cost_ms(20))
 JUST_IN_TIME_GROWING = Experiment(
-    Scenario(
-        "just_in_time_growing",
-        poisson(1000, qps=50, seed=20),
-        Dynamic(32),
-        Costs(pre=cost_ms(30), forward=cost_ms(50, per_request=10), post=cost_ms(20)),
-    ),
-    pick("normal", "overlap", "overlap_just_in_time") | {"overlap_just_in_time_oracle": overlap_just_in_time_oracle},
+    Scenario("just_in_time_growing", poisson(1000, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
+    TRIO,
     section="12.2",
     real_rounds=3,
 )
-LEADS = (-3, -2, -1, 0, 0.5, 1, 2, 3, 4, 5)
+JUST_IN_TIME_LEARNING = Experiment(
+    Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
+    pick("normal", "overlap_just_in_time") | ORACLE,
+    section="12.2",
+    real_rounds=4,
+)
+LEADS = (-3, -1, 0, 1, 2, 3, 5)
 """How long before the running forward's end the next batch is closed, in units of pre."""
 LAUNCH_TIME = Experiment(
-    Scenario("launch_time", constant(200, qps=50), Dynamic(32), stages(30, 150, 20)),
+    Scenario("launch_time", constant(100, qps=50), Dynamic(32), stages(30, 150, 20)),
     {f"lead_{lead}_pre": fixed_lead(lead) for lead in LEADS},
     section="12.3",
     real_rounds=3,
     is_open_to_users=False,
 )
 
-FORWARDS_MS = (12, 60, 120, 180, 240, 480, 960)
+FORWARDS_MS = (12, 120, 180, 240, 600)
 """Forward times of the backlog sweep, from starved to saturated; pre and post take 120 ms each."""
 BACKLOG_SWEEP = tuple(
     Experiment(
         Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
         PAIR,
         section="5.2",
-        real_scale=0.05,
+        real_rounds=4,
     )
     for forward_ms in FORWARDS_MS
 )
 
 ONE_FORWARD_LOW_QPS = Experiment(
-    Scenario("one_forward_low_qps", constant(20, qps=20), Single(), stages(5, 14, 5)), PAIR, section="1", real_scale=1.0
+    Scenario("one_forward_low_qps", constant(8, qps=20), Single(), stages(5, 14, 5)), PAIR, section="1", real_scale=1.0
 )
-TRIO = pick("normal", "overlap", "overlap_just_in_time")
 LOW_QPS = Experiment(
     Scenario(
         "low_qps",
-        poisson(60, qps=6, seed=3, lengths=Lengths(prompt_tokens=500, max_output_tokens=8)),
+        poisson(30, qps=6, seed=3, lengths=Lengths(prompt_tokens=500, max_output_tokens=8)),
         Continuous(max_running=64, max_prefill_tokens=8192),
         Costs(pre=cost_ms(0.65), forward=Cost(fixed_ns=20_000_000), post=cost_ms(0.65)),
     ),
     TRIO,
     section="1",
-    real_scale=0.2,
-    real_rounds=2,
+    real_scale=0.1,
+    real_rounds=3,
 )
 HIGH_QPS = Experiment(
     Scenario(
         "high_qps",
-        burst(64, Lengths(prompt_tokens=10, max_output_tokens=16)),
+        burst(32, Lengths(prompt_tokens=10, max_output_tokens=16)),
         Continuous(max_running=16, max_prefill_tokens=8192),
         Costs(pre=cost_ms(2), launch=cost_ms(0.5), forward=cost_ms(6), post=cost_ms(2)),
     ),
@@ -152,7 +161,7 @@ HIGH_QPS = Experiment(
 QUEUED_DECODE = Experiment(
     Scenario(
         "queued_decode",
-        from_gaps([0, 100_000_000], [Lengths(max_output_tokens=20), Lengths()]),
+        from_gaps([0, 100_000_000], [Lengths(max_output_tokens=8), Lengths()]),
         Continuous(max_running=8, max_prefill_tokens=8192),
         stages(1, 20, 1),
     ),
@@ -195,7 +204,7 @@ def endings(scenario_id: str, lengths: Lengths) -> Experiment:
     return Experiment(
         Scenario(
             scenario_id,
-            constant(10, qps=5, lengths=lengths),
+            constant(6, qps=5, lengths=lengths),
             Continuous(max_running=8, max_prefill_tokens=8192),
             stages(10, 50, 10),
         ),
@@ -214,7 +223,7 @@ def bulk_prefills(scenario_id: str, settings: DeviceSettings) -> Experiment:
         Scenario(scenario_id, burst(3), Single(), stages(20, 1000, 20), settings),
         pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
         section="beyond",
-        real_scale=0.06,
+        real_scale=0.04,
         real_rounds=4,
     )
 
@@ -250,6 +259,7 @@ ARTICLE = (
     GIL,
     DYNAMIC_BATCHING,
     JUST_IN_TIME_GROWING,
+    JUST_IN_TIME_LEARNING,
     ONE_FORWARD_LOW_QPS,
     LOW_QPS,
     HIGH_QPS,

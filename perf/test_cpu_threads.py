@@ -72,10 +72,10 @@ def test_the_threads_gain_disappears_when_the_stages_hold_the_gil(evidence: Evid
     free_gain = free.gain("throughput_rps", "overlap_three_thread", "overlap")
     if evidence.has_gil:
         evidence.at_least("three threads' total over the CPU's work", threads / (s.n * (s.pre + s.post)), 1)
-        evidence.at_least("idle share", rounds.metric("gpu_idle_share", "overlap_three_thread"), 0.02)
         evidence.at_most("gain of the threads over overlap", gain.mean(keepdims=True) / free_gain.mean(), 0.5)
         if evidence.is_exact:
             evidence.equal("three threads' total", threads, s.n * (s.pre + s.post))
+            evidence.at_least("idle share", rounds.metric("gpu_idle_share", "overlap_three_thread"), 0.1)
     else:
         evidence.at_least("gain of the threads over overlap", gain, 0.1)
     evidence.show(f"threads over overlap, {'with' if evidence.has_gil else 'without'} GIL", gain, "%")

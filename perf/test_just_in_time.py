@@ -6,7 +6,7 @@ import numpy as np
 
 from impl.schedulers import overlap, overlap_three_thread
 from perf.broken import just_in_time_with_doubled_estimate
-from perf.experiments import DYNAMIC_BATCHING, JUST_IN_TIME_GROWING, LAUNCH_TIME, LEADS
+from perf.experiments import DYNAMIC_BATCHING, JUST_IN_TIME_GROWING, JUST_IN_TIME_LEARNING, LAUNCH_TIME, LEADS
 from perf.told import fixed_lead
 from reports.claims import Broken, Evidence, claim
 
@@ -30,14 +30,14 @@ def test_just_in_time_beats_normal_on_ttft_with_few_forwards(evidence: Evidence)
 
 @claim(
     DYNAMIC_BATCHING,
-    JUST_IN_TIME_GROWING,
+    JUST_IN_TIME_LEARNING,
     section="12.2",
     broken=Broken("every forward estimated at a second", {JIT: just_in_time_with_doubled_estimate}),
 )
 def test_just_in_time_learns_forward_times_as_well_as_if_told(evidence: Evidence) -> None:
     """Mean TTFT within 2 % of the same scheduler told the true forward times, constant or growing with the batch."""
     ratios = []
-    for experiment in (DYNAMIC_BATCHING, JUST_IN_TIME_GROWING):
+    for experiment in (DYNAMIC_BATCHING, JUST_IN_TIME_LEARNING):
         rounds = evidence.of(experiment)
         ratios.append(rounds.gain("ttft_mean_ns", JIT, ORACLE))
         evidence.between(f"mean TTFT against the oracle, {experiment.id}", ratios[-1], -0.02, 0.02)

@@ -20,12 +20,12 @@ from reports.claims import Broken, Evidence, claim
 
 @claim(HIGH_QPS, section="1", broken=Broken("a synchronize behind the launch", {"overlap": overlap_that_synchronizes}))
 def test_high_qps_overlap_is_better_on_throughput_and_ttft(evidence: Evidence) -> None:
-    """Decode in backlog, four waves of 16 requests with 16 tokens. `normal` takes pre + launch + forward + post a
+    """Decode in backlog, two waves of 16 requests with 16 tokens. `normal` takes pre + launch + forward + post a
     step; `overlap` can take as little as max(forward, pre + launch + post).
     """
     rounds = evidence.of(HIGH_QPS)
     s = Stages(rounds)
-    steps = s.n * 16 // 16
+    steps = s.n // 16 * 16
     step = s.pre + s.launch + s.forward + s.post
     bound = step / max(s.forward, s.pre + s.launch + s.post) - 1
     evidence.equal("normal's total", rounds.metric("total_ns", "normal"), steps * step)
@@ -69,6 +69,8 @@ def test_an_arriving_prefill_waits_for_the_decode_queued_ahead_of_it(evidence: E
     after that: TTFT = 2·step − (T mod step), step = pre + forward + post. `overlap` has closed the batch behind
     the running forward N already, and the request goes into the one after: TTFT = pre + (N + 3)·forward + post − T,
     where batch N + 1 was closed at pre + N·forward + post, the last such moment before T.
+
+    Where time is real, every step is a little longer and T meets it elsewhere: hence the wider bounds there.
     """
     rounds = evidence.of(QUEUED_DECODE)
     s = Stages(rounds)
@@ -78,8 +80,8 @@ def test_an_arriving_prefill_waits_for_the_decode_queued_ahead_of_it(evidence: E
     normal_ttft = rounds.each("normal", lambda r: r.metrics.requests[1].ttft_ns)
     overlap_ttft = rounds.each("overlap", lambda r: r.metrics.requests[1].ttft_ns)
     expected = s.pre + (running + 3) * s.forward + s.post - arrival
-    evidence.equal("normal's TTFT", normal_ttft, 2 * step - arrival % step)
-    evidence.equal("overlap's TTFT", overlap_ttft, expected)
+    evidence.equal("normal's TTFT", normal_ttft, 2 * step - arrival % step, within=0.1)
+    evidence.equal("overlap's TTFT", overlap_ttft, expected, within=0.1)
     rise = overlap_ttft / normal_ttft - 1
     evidence.at_least("rise of TTFT", rise, 0.15)
     evidence.show("TTFT behind a decode", rise, "%")

@@ -44,17 +44,21 @@ class Lab:
         return self._machines[device]
 
     def rounds(self, experiment: Experiment, device: str) -> Rounds:
-        """Return an experiment's rounds, measured at the first call after one round of warm-up."""
+        """Return an experiment's rounds, measured at the first call."""
         key = experiment.id, device
         if key not in self._rounds:
             machine = self.machine(device)
             self._rounds[key] = Rounds(experiment.on(machine))
             if not machine.is_exact:
                 self._progress(f"{experiment.id} on {device}: {experiment.real_rounds} paired rounds")
-                warm_up = Rounds(experiment.on(machine))
-                measure_rounds(warm_up, self._all_schedulers(experiment), machine, num_rounds=1)
+                self._warm_up(experiment, machine)
             self._extend(experiment, device)
         return self._rounds[key]
+
+    def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
+        """Run the experiment's first scheduler once and forget it: first uses load kernels and allocate."""
+        name, scheduler = next(iter(experiment.schedulers.items()))
+        measure_rounds(Rounds(experiment.on(machine)), {name: scheduler}, machine, num_rounds=1)
 
     def _all_schedulers(self, experiment: Experiment) -> dict[str, Scheduler]:
         users = self._user_schedulers if experiment.is_open_to_users else {}

@@ -24,7 +24,7 @@ from impl.tokens import MULTIPLIER, encode
 ANCHOR_TRIES = 20
 SLOT_SIZE = 1024
 """Requests that a batch may hold: the buffers of a slot have this many elements."""
-MAX_SLOTS = 1024
+MAX_SLOTS = 128
 """Forwards that may be in flight before a slot has to be made in the middle of a run, which takes long."""
 
 
