@@ -10,6 +10,7 @@ from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine
 from reports.claims import Claim, Evidence
 from reports.machine import has_gil
 from reports.measure import Experiment, Rounds, measure_rounds
+from reports.prediction import Overheads, Prediction, measure_overheads, predict
 from reports.verdict import Verdict
 
 MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": CpuMachine, "cuda": CudaMachine}
@@ -29,6 +30,7 @@ class Lab:
         self._user_schedulers = user_schedulers
         self._progress = progress
         self._machines: dict[str, Machine] = {}
+        self._overheads: dict[str, Overheads] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
 
     def machine(self, device: str) -> Machine:
@@ -42,6 +44,16 @@ class Lab:
                 self._progress("calibrating forwards on the GPU")
             self._machines[device] = MACHINES[device]()
         return self._machines[device]
+
+    def overheads(self, device: str) -> Overheads:
+        """Return the host overheads of a device's machine, measured once."""
+        if device not in self._overheads:
+            self._overheads[device] = measure_overheads(self.machine(device))
+        return self._overheads[device]
+
+    def predictions(self, experiment: Experiment, device: str) -> list[Prediction]:
+        """Return what the virtual device predicts for an experiment on a real one, beside the measurement."""
+        return predict(self.rounds(experiment, device), self._all_schedulers(experiment), self.overheads(device))
 
     def rounds(self, experiment: Experiment, device: str) -> Rounds:
         """Return an experiment's rounds, measured at the first call."""

@@ -62,6 +62,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for case, device in found
         ]
         metafunc.parametrize(("case", "device"), parameters)
+    elif "predicted" in metafunc.fixturenames:
+        parameters = [
+            pytest.param(experiment, device, id=f"{experiment.id}-{device}", marks=_marks(device))
+            for device in DEVICE_MARKS
+            for experiment in metafunc.module.PREDICTED
+            if device != "virtual"
+        ]
+        metafunc.parametrize(("predicted", "device"), parameters)
     elif "device" in metafunc.fixturenames:
         metafunc.parametrize("device", [pytest.param(d, id=d, marks=_marks(d)) for d in DEVICE_MARKS])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from reports.baselines import FOLDER, Baselines, file_for
 from reports.files import FileError, read_json
 from reports.machine import describe
-from reports.records import CASE, CLAIM, CaseRecord, ClaimRecord
-from reports.summary import claim_table
+from reports.records import CASE, CLAIM, PREDICTION, CaseRecord, ClaimRecord, PredictionRecord
+from reports.summary import claim_table, prediction_table
 
 ARTICLE_SCHEMA = 1
 
@@ -26,6 +27,7 @@ class Recorder:
         self._failed: set[str] = set()
         self._cases: dict[tuple[str, str], tuple[str, CaseRecord]] = {}
         self._claims: dict[tuple[str, str], tuple[str, ClaimRecord]] = {}
+        self._predictions: dict[tuple[str, str, str], PredictionRecord] = {}
         self._notes: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -40,6 +42,9 @@ class Recorder:
             elif name == CLAIM:
                 claim = ClaimRecord(**value)  # type: ignore[arg-type]
                 self._claims[claim.claim, claim.device] = report.nodeid, claim
+            elif name == PREDICTION:
+                made = PredictionRecord(**value)  # type: ignore[arg-type]
+                self._predictions[made.experiment, made.scheduler, made.device] = made
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -81,7 +86,8 @@ class Recorder:
         machine_info["overlap"] = {device: describe(device) for device in devices}
 
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
-        """Put the outcome of every claim beside the cases that it rests on."""
+        """Put the outcome of every claim beside the cases that it rests on, and the predictions at the end."""
+        output_json["overlap_predictions"] = [asdict(record) for record in self._predictions.values()]
         for benchmark in output_json["benchmarks"]:
             info = benchmark["extra_info"]
             benchmark["extra_info"]["claims"] = [
@@ -91,7 +97,8 @@ class Recorder:
             ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for device in sorted({record.device for _, record in self._claims.values()}):
+        claimed = {device for _, device in self._claims}
+        for device in sorted(claimed | {device for *_, device in self._predictions}):
             self._print_device(terminalreporter, device)
         for note in self._notes:
             terminalreporter.write_line(note)
@@ -107,9 +114,12 @@ class Recorder:
             terminal.write_line(str(error), red=True)
             return
         terminal.ensure_newline()
-        for line in claim_table(
-            device, claims, article, baselines, max(100, shutil.get_terminal_size().columns)
-        ).splitlines():
+        width = max(100, shutil.get_terminal_size().columns)
+        predictions = [record for record in self._predictions.values() if record.device == device]
+        text = claim_table(device, claims, article, baselines, width)
+        if predictions:
+            text += "\n" + prediction_table(device, predictions, width)
+        for line in text.splitlines():
             terminal.write_line(line)
         verdicts = Counter(record.verdict for record in claims)
         compared = Counter(record.baseline for record in cases)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-CASE, CLAIM = "overlap_case", "overlap_claim"
+CASE, CLAIM, PREDICTION = "overlap_case", "overlap_claim", "overlap_prediction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +47,22 @@ class ClaimRecord:
     def as_property(self) -> tuple[str, dict[str, Any]]:
         """Return the record as a user property."""
         return CLAIM, asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionRecord:
+    """The virtual device's prediction for one experiment and scheduler on a real device."""
+
+    experiment: str
+    scheduler: str
+    device: str
+    throughput_rps: float
+    throughput_measured_rps: float
+    throughput_error: float
+    ttft_ns: float
+    ttft_measured_ns: float
+    ttft_error: float
+
+    def as_property(self) -> tuple[str, dict[str, Any]]:
+        """Return the record as a user property."""
+        return PREDICTION, asdict(self)

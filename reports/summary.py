@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reports.baselines import Baselines
-from reports.records import ClaimRecord
+from reports.records import ClaimRecord, PredictionRecord
 
 
 def format_figure(value: float | None, unit: str) -> str:
@@ -50,6 +50,31 @@ def claim_table(
             format_figure(baselines.claims.get(record.claim), record.unit),
             record.verdict,
         )
+    return _draw(table, width)
+
+
+def prediction_table(device: str, records: Sequence[PredictionRecord], width: int) -> str:
+    """Draw what the virtual device predicted beside what a real one measured."""
+    table = Table(
+        title=f"the virtual device's prediction for {device}", title_justify="left", expand=True, box=box.SIMPLE_HEAD
+    )
+    table.add_column("experiment / scheduler", ratio=1)
+    for name in ("req/s predicted", "measured", "error", "TTFT predicted", "measured", "error"):
+        table.add_column(name, no_wrap=True, justify="right")
+    for record in records:
+        table.add_row(
+            f"{record.experiment} / {record.scheduler}",
+            f"{record.throughput_rps:.3f}",
+            f"{record.throughput_measured_rps:.3f}",
+            format_figure(record.throughput_error, "%"),
+            format_figure(record.ttft_ns, "ms"),
+            format_figure(record.ttft_measured_ns, "ms"),
+            format_figure(record.ttft_error, "%"),
+        )
+    return _draw(table, width)
+
+
+def _draw(table: Table, width: int) -> str:
     text = io.StringIO()
     Console(file=text, width=width, force_terminal=False, highlight=False).print(table)
     return text.getvalue()
