@@ -34,17 +34,19 @@ class VirtualMachine:
 
     Args:
         has_gil: False models a free-threaded Python.
+        gil_releases: how often a launch lets go of the GIL; see `VirtualDevice`.
     """
 
     name = "virtual"
     is_exact = True
 
-    def __init__(self, *, has_gil: bool = True) -> None:
+    def __init__(self, *, has_gil: bool = True, gil_releases: int = 0) -> None:
         self._has_gil = has_gil
+        self._gil_releases = gil_releases
 
     def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
         runtime = VirtualRuntime(has_gil=self._has_gil)
-        return runtime, VirtualDevice(runtime, settings), no_ranges
+        return runtime, VirtualDevice(runtime, settings, gil_releases=self._gil_releases), no_ranges
 
 
 class CpuMachine:

@@ -51,7 +51,8 @@ class Summary:
 
     total_ns: int
     """Start of the run to the last delivery."""
-    throughput_rps: float
+    throughput_rps: float | None
+    """None if the run took no time, as one without costs does in virtual time."""
     ttft_mean_ns: float
     ttft_p50_ns: int | None
     ttft_p90_ns: int | None
@@ -99,7 +100,7 @@ def measure(timeline: Timeline, workload: Workload) -> Metrics:
     total_ns = max(request.end_ns for request in requests)
     summary = Summary(
         total_ns=total_ns,
-        throughput_rps=len(requests) * NS_PER_S / total_ns if total_ns else math.inf,
+        throughput_rps=len(requests) * NS_PER_S / total_ns if total_ns else None,
         ttft_mean_ns=fmean(ttfts),
         ttft_p50_ns=percentile(ttfts, 0.5),
         ttft_p90_ns=percentile(ttfts, 0.9),

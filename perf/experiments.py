@@ -52,7 +52,9 @@ SATURATED = Experiment(
     section="7",
     real_rounds=4,
 )
-STARVED = Experiment(Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8")
+STARVED = Experiment(
+    Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8", real_rounds=4
+)
 BALANCED = Experiment(
     Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
     pick("normal", "overlap", "overlap_post_thread", "overlap_three_thread"),
@@ -85,7 +87,7 @@ GIL = Experiment(
     Scenario("gil", BACKLOG, Single(), stages(120, 165, 120, host_work=WorkKind.SPIN)),
     pick("normal", "overlap", "overlap_three_thread"),
     section="10",
-    real_scale=0.4,
+    real_scale=0.3,
     real_rounds=3,
 )
 DYNAMIC = Scenario("dynamic_batching", constant(100, qps=50), Dynamic(32), stages(30, 150, 20))
@@ -94,7 +96,7 @@ DYNAMIC_BATCHING = Experiment(
     DYNAMIC,
     pick("normal", "overlap", "overlap_three_thread", "overlap_just_in_time") | ORACLE,
     section="11",
-    real_rounds=4,
+    real_rounds=3,
 )
 GROWING_COSTS = Costs(pre=cost_ms(30), forward=cost_ms(50, per_request=10), post=cost_ms(20))
 JUST_IN_TIME_GROWING = Experiment(
@@ -182,6 +184,8 @@ def chunked(scenario_id: str, max_prefill_tokens: int) -> Experiment:
         ),
         PAIR,
         section="9.1",
+        real_scale=0.2,
+        real_rounds=4,
     )
 
 
@@ -223,7 +227,7 @@ def bulk_prefills(scenario_id: str, settings: DeviceSettings) -> Experiment:
         Scenario(scenario_id, burst(3), Single(), stages(20, 1000, 20), settings),
         pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
         section="beyond",
-        real_scale=0.04,
+        real_scale=0.03,
         real_rounds=4,
     )
 

@@ -68,7 +68,7 @@ def test_chunked_prefill_matches_forward_to_cpu_time_but_raises_ttft(evidence: E
     first_whole = whole.each("overlap", lambda r: r.metrics.requests[0].ttft_ns)
     first_chunked = chunks.each("overlap", lambda r: r.metrics.requests[0].ttft_ns)
     evidence.equal("TTFT of a whole prompt", first_whole, s.pre + s.forward + tokens * per_token + s.post)
-    evidence.equal("TTFT in chunks", first_chunked, s.pre + k * s.forward + tokens * per_token + s.post)
+    evidence.equal("TTFT in chunks", first_chunked, s.pre + k * s.forward + tokens * per_token + s.post, within=0.06)
     evidence.at_most("idle share in chunks", chunks.metric("gpu_idle_share", "overlap"), evidence.near_zero(0.08))
     rise = first_chunked / first_whole - 1
     evidence.at_least("rise of TTFT", rise, 0.1)

@@ -28,7 +28,7 @@ def test_high_qps_overlap_is_better_on_throughput_and_ttft(evidence: Evidence) -
     steps = s.n // 16 * 16
     step = s.pre + s.launch + s.forward + s.post
     bound = step / max(s.forward, s.pre + s.launch + s.post) - 1
-    evidence.equal("normal's total", rounds.metric("total_ns", "normal"), steps * step)
+    evidence.equal("normal's total", rounds.metric("total_ns", "normal"), steps * step, within=0.06)
     gain = rounds.gain("throughput_rps", "overlap")
     evidence.between("throughput gain", gain, 0.5, bound)
     evidence.at_most("change of mean TTFT", rounds.gain("ttft_mean_ns", "overlap"), -0.25)
@@ -45,7 +45,8 @@ def test_low_qps_with_one_forward_a_request_shows_no_difference_at_all(evidence:
     rounds = evidence.of(ONE_FORWARD_LOW_QPS)
     s = Stages(rounds)
     for name in ("normal", "overlap"):
-        evidence.equal(f"{name}'s mean TTFT", rounds.metric("ttft_mean_ns", name), s.pre + s.forward + s.post)
+        found = rounds.metric("ttft_mean_ns", name)
+        evidence.equal(f"{name}'s mean TTFT", found, s.pre + s.forward + s.post, within=0.05)
     change = rounds.gain("ttft_mean_ns", "overlap")
     evidence.between("change of mean TTFT", change, *evidence.around(0, 0.02))
     evidence.show("mean TTFT", change, "%")

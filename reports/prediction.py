@@ -18,6 +18,7 @@ from impl.machines import Machine, VirtualMachine
 from impl.schedulers.normal import normal
 from impl.timeline import FORWARD, LAUNCH, POST, PRE, Span
 from impl.workload import burst
+from reports.machine import has_gil
 from reports.measure import Rounds
 
 CALIBRATION = Scenario(
@@ -28,6 +29,8 @@ CALIBRATION = Scenario(
 )
 """Stages as long as the scaled experiments' are: short pauses leave caches warm and overheads small."""
 NUM_WARM_UP_STEPS = 4
+GIL_RELEASES = {"cuda": 4}
+"""Graph replays in a launch on CUDA after the first one: two more units of the forward, the tokens, their copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class Overheads:
     """By which forwards last longer than asked for."""
     post_ns: int
     """From the end of the forward to the end of post: copy, wake-up and bookkeeping."""
+
+    gil_releases: int
+    """How often a launch lets go of the GIL."""
 
     def apply(self, scenario: Scenario) -> Scenario:
         """Return the scenario with the overheads added to its stages."""
@@ -76,6 +82,7 @@ def measure_overheads(machine: Machine) -> Overheads:
         launch_ns=round(median(of[FORWARD][i].start_ns - of[PRE][i].end_ns for i in steps)),
         forward_ns=round(median(of[FORWARD][i].end_ns - of[FORWARD][i].start_ns for i in steps))
         - costs.forward.fixed_ns,
+        gil_releases=GIL_RELEASES.get(machine.name, 0),
         post_ns=round(median(of[POST][i].end_ns - of[FORWARD][i].end_ns for i in steps)) - costs.post.fixed_ns,
     )
 
@@ -104,9 +111,10 @@ class Prediction:
 def predict(rounds: Rounds, schedulers: dict[str, Scheduler], overheads: Overheads) -> list[Prediction]:
     """Predict measured rounds on the virtual device, scheduler by scheduler."""
     told = overheads.apply(with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario)
+    virtual = VirtualMachine(has_gil=has_gil(), gil_releases=overheads.gil_releases)
     found = []
     for name in rounds.results:
-        summary = run(schedulers[name], told, VirtualMachine()).metrics.summary
+        summary = run(schedulers[name], told, virtual).metrics.summary
         found.append(
             Prediction(
                 name,

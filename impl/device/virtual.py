@@ -39,11 +39,19 @@ class VirtualStream(Stream):
 
 
 class VirtualDevice:
-    """A GPU in virtual time."""
+    """A GPU in virtual time.
 
-    def __init__(self, runtime: VirtualRuntime, settings: DeviceSettings) -> None:
+    Args:
+        runtime: whose time it lives in.
+        settings: how forwards are launched.
+        gil_releases: how often a launch lets go of the GIL after the forward was enqueued, as every call into
+            a driver does; each time it has to be won back from threads that compute.
+    """
+
+    def __init__(self, runtime: VirtualRuntime, settings: DeviceSettings, *, gil_releases: int = 0) -> None:
         self._runtime = runtime
         self._settings = settings
+        self._gil_releases = gil_releases
         self._streams = StreamRegistry()
         self._num_created = 0
         self._compute_free_ns = 0
@@ -76,6 +84,8 @@ class VirtualDevice:
             self._wait_for_room(stream, times)
         if settings.launch_blocks is LaunchBlocks.OWN_FORWARD:
             self._runtime.sleep_until(end_ns, "its own forward, inside the launch")
+        for _ in range(self._gil_releases):
+            self._runtime.wake()
         return times
 
     def _wait_for_room(self, stream: VirtualStream, times: _Times) -> None:

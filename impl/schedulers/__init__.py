@@ -35,8 +35,9 @@ def load(path: str) -> tuple[str, Scheduler]:
         raise SettingError(f"scheduler {path!r}; allowed: package.module:name, for example my_engine.loops:overlap")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise SettingError(f"scheduler {path!r}: module {module_name!r} does not import: {error}") from error
+    except Exception as error:
+        described = f"{type(error).__name__}: {error}"
+        raise SettingError(f"scheduler {path!r}: module {module_name!r} does not import: {described}") from error
     scheduler = getattr(module, name, None)
     if not callable(scheduler):
         found = ", ".join(sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_")))
