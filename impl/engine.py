@@ -149,6 +149,8 @@ class Engine:
 
     def synchronize(self, flight: Flight) -> None:
         """Wait until a forward's tokens are on the host; its times are known from then on."""
+        if flight.forward_end_ns is not None:
+            return  # nothing to wait for, and a forward is recorded once
         start_ns = self.now_ns()
         with self._ranges(SYNCHRONIZE, flight.batch.id):
             self._device.wait(flight)
@@ -190,6 +192,15 @@ class Engine:
     def progress(self) -> int:
         """Return a number that grows as long as the run moves."""
         return len(self.timeline.spans) + len(self.timeline.taken)
+
+    def unfinished(self) -> str:
+        """Name the batches whose results never arrived, for the error of a run that got stuck."""
+        posted = {delivery.batch_id for delivery in self.timeline.deliveries}
+        missing = [taken for taken in self.timeline.taken if taken.batch_id not in posted]
+        if not missing:
+            return "every batch that was taken has been post-processed"
+        named = ", ".join(f"batch {t.batch_id} (request {', '.join(map(str, t.request_ids[:5]))})" for t in missing[:5])
+        return f"{len(missing)} of {len(self.timeline.taken)} batches were taken and not post-processed: {named}"
 
     def finish(self) -> list[list[int]]:
         """Check that the run is complete and return the tokens of each request.

@@ -11,7 +11,7 @@ from impl.batching import Batching
 from impl.costs import Costs
 from impl.device.protocol import DeviceSettings
 from impl.engine import Engine, Scheduler
-from impl.errors import RunFailed
+from impl.errors import Deadlock, RunFailed, Stalled
 from impl.machines import Machine
 from impl.metrics import Metrics, measure
 from impl.timeline import Timeline
@@ -66,7 +66,8 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
     for _ in range(MAX_ATTEMPTS):
         result = _attempt(scheduler, scenario, machine)
         late_ns = result.timeline.late_ns
-        if late_ns <= limit_ns:
+        # In virtual time only the modelled GIL makes an arrival late: part of the result, and the same every time.
+        if machine.is_exact or late_ns <= limit_ns:
             return result
     raise RunFailed(
         f"scenario {scenario.id!r}: in {MAX_ATTEMPTS} attempts an arrival reached the waiting scheduler up to "
@@ -86,6 +87,8 @@ def _attempt(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Resu
                 stall_s=STALL_FLOOR_S + 3e-9 * scenario.costs.longest_fixed_ns,
             )
         tokens = engine.finish()
+    except (Deadlock, Stalled) as error:
+        raise type(error)(f"{error}\n{engine.unfinished()}") from error
     finally:
         device.close()
     _require_expected(tokens, scenario)

@@ -39,9 +39,9 @@ class Ledger:
         if item.position is None:
             return Outcome.CHUNK
         request = item.request
-        if self._is_ended[request.id]:
-            return Outcome.SURPLUS
         delivered = self.tokens[request.id]
+        if item.position >= len(delivered) and self._is_ended[request.id]:
+            return Outcome.SURPLUS
         if item.position != len(delivered):
             problem = "repeated" if item.position < len(delivered) else "out of order"
             raise ProtocolError(

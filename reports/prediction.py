@@ -114,13 +114,13 @@ def predict(rounds: Rounds, schedulers: dict[str, Scheduler], overheads: Overhea
     virtual = VirtualMachine(has_gil=has_gil(), gil_releases=overheads.gil_releases)
     found = []
     for name in rounds.results:
-        summary = run(schedulers[name], told, virtual).metrics.summary
+        predicted = Rounds(told, {name: [run(schedulers[name], told, virtual)]})
         found.append(
             Prediction(
                 name,
-                summary.throughput_rps,
+                fmean(predicted.metric("throughput_rps", name)),
                 fmean(rounds.metric("throughput_rps", name)),
-                summary.ttft_mean_ns,
+                fmean(predicted.metric("ttft_mean_ns", name)),
                 fmean(rounds.metric("ttft_mean_ns", name)),
             )
         )
