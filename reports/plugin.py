@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -47,10 +47,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     try:
-        config.stash[USERS] = dict(load(path) for path in config.getoption("--scheduler"))
+        config.stash[USERS] = load_users(config.getoption("--scheduler"))
     except SettingError as error:
         raise pytest.UsageError(str(error)) from error
     config.pluginmanager.register(Recorder(config), "overlap-recorder")
+
+
+def load_users(paths: Iterable[str]) -> dict[str, Scheduler]:
+    """Import the users' schedulers; each is listed under its own name.
+
+    Raises:
+        SettingError: for a bad path, and for two schedulers of the same name.
+    """
+    users: dict[str, Scheduler] = {}
+    for path in paths:
+        name, scheduler = load(path)
+        if users.setdefault(name, scheduler) is not scheduler:
+            raise SettingError(f"scheduler {path!r}: another one is already listed as {name!r}; rename one of them")
+    return users
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
