@@ -106,11 +106,11 @@ class ThreadRuntime:
                 self._join_all()
         except BaseException as error:
             self.fail(error, "caller")
-            self._join_briefly()
+            self._end_threads()
             raise
         if self._error is None:
             return
-        self._join_briefly()
+        self._end_threads()
         if isinstance(self._error, Stalled):
             raise self._error
         if isinstance(self._error, RunFailed):
@@ -128,10 +128,17 @@ class ThreadRuntime:
             elif self.has_failed.is_set():
                 return
 
-    def _join_briefly(self) -> None:
-        deadline = time.monotonic() + JOIN_S
+    def _end_threads(self) -> None:
+        """Let the threads of a failed run end; one that computes on is interrupted, for no queue wakes it."""
+        self._join_until(time.monotonic() + JOIN_S)
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                interrupt(thread, Aborted)
+        self._join_until(time.monotonic() + JOIN_S)
+
+    def _join_until(self, deadline_s: float) -> None:
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 class ThreadQueue(Generic[T]):

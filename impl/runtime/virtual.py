@@ -27,6 +27,10 @@ ORIGIN_NS = 10**18
 """Where virtual clocks start: far from any real clock, so that mixing the two fails loudly."""
 
 
+class _Interrupted(BaseException):
+    """Ends a run without progress. Not an Exception: no scheduler should handle it."""
+
+
 class _VirtualThread(greenlet.greenlet):
     def __init__(self, function: Callable[[], None], name: str, hub: greenlet.greenlet) -> None:
         super().__init__(function, parent=hub)
@@ -111,18 +115,18 @@ class VirtualRuntime:
         def on_stall() -> None:
             nonlocal where
             where = stacks([caller])
-            interrupt(caller, Stalled)
+            interrupt(caller, _Interrupted)
 
         self._hub = greenlet.getcurrent()
         self.spawn(main, "scheduler")
         try:
             with Watchdog(stall_s, progress, on_stall):
                 self.env.run()
-        except Stalled as error:
+        except _Interrupted as error:
             raise Stalled(f"nothing was recorded for {stall_s:g} s of real time; it ran in\n{where}") from error
         except RunFailed:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RunFailed(f"thread {self._failed_thread!r} failed: {type(error).__name__}: {error}") from error
         else:
             self._require_all_finished()
