@@ -59,6 +59,7 @@ BALANCED = Experiment(
     Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
     pick("normal", "overlap", "overlap_post_thread", "overlap_three_thread"),
     section="9.1",
+    real_rounds=4,
 )
 MIXED = Experiment(
     Scenario(
@@ -128,13 +129,17 @@ BACKLOG_SWEEP = tuple(
         Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
         PAIR,
         section="5.2",
-        real_rounds=4,
+        real_rounds=3,
     )
     for forward_ms in FORWARDS_MS
 )
 
 ONE_FORWARD_LOW_QPS = Experiment(
-    Scenario("one_forward_low_qps", constant(8, qps=20), Single(), stages(5, 14, 5)), PAIR, section="1", real_scale=1.0
+    Scenario("one_forward_low_qps", constant(8, qps=20), Single(), stages(5, 14, 5)),
+    PAIR,
+    section="1",
+    real_scale=1.0,
+    real_rounds=3,
 )
 LOW_QPS = Experiment(
     Scenario(
@@ -170,6 +175,7 @@ QUEUED_DECODE = Experiment(
     TRIO,
     section="1",
     real_scale=1.0,
+    real_rounds=3,
 )
 
 
@@ -214,6 +220,7 @@ def endings(scenario_id: str, lengths: Lengths) -> Experiment:
         ),
         pick("normal", "overlap", "overlap_post_thread"),
         section="14.3",
+        real_rounds=3,
     )
 
 

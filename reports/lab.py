@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from impl.device.protocol import DeviceSettings
 from impl.engine import Scheduler
+from impl.experiment import run
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine
+from impl.schedulers.normal import normal
 from reports.claims import Claim, Evidence
 from reports.machine import has_gil
 from reports.measure import Experiment, Rounds, measure_rounds
-from reports.prediction import Overheads, Prediction, measure_overheads, predict
+from reports.prediction import CALIBRATION, Overheads, Prediction, measure_overheads, predict
 from reports.verdict import Verdict
 
 MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": CpuMachine, "cuda": CudaMachine}
@@ -42,7 +45,10 @@ class Lab:
         if device not in self._machines:
             if device == "cuda":
                 self._progress("calibrating forwards on the GPU")
-            self._machines[device] = MACHINES[device]()
+            machine = MACHINES[device]()
+            if not machine.is_exact:
+                run(normal, CALIBRATION, machine)  # a warm-up: its result is not used
+            self._machines[device] = machine
         return self._machines[device]
 
     def overheads(self, device: str) -> Overheads:
@@ -63,12 +69,13 @@ class Lab:
             self._rounds[key] = Rounds(experiment.on(machine))
             if not machine.is_exact:
                 self._progress(f"{experiment.id} on {device}: {experiment.real_rounds} paired rounds")
-                self._warm_up(experiment, machine)
+                if experiment.scenario.settings != DeviceSettings():
+                    self._warm_up(experiment, machine)
             self._extend(experiment, device)
         return self._rounds[key]
 
     def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
-        """Run the experiment's first scheduler once and forget it: first uses load kernels and allocate."""
+        """Run the experiment's first scheduler once and forget it: what its settings need is made at first use."""
         name, scheduler = next(iter(experiment.schedulers.items()))
         measure_rounds(Rounds(experiment.on(machine)), {name: scheduler}, machine, num_rounds=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def commit() -> str | None:
     return found.stdout.strip() or None
 
 
+@cache
 def describe(device: str) -> dict[str, Any]:
     """Return what identifies the machine behind a device; the virtual device is the same everywhere."""
     if device == "virtual":

@@ -16,8 +16,9 @@ UNIT_SHAPES = ((512, 20_000), (2048, 320_000), (4096, 5_120_000))
 """Rows and columns of each unit's result, and the time it should take, in nanoseconds; the inner size is fitted."""
 MAX_COPIES = 16
 """Kernels of one unit in one graph."""
+FIT_COPIES = 4
 REPEATS = 5
-WARM_UP_MATMULS = 400
+WARM_UP_MATMULS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,11 @@ class CalibratedForwards:
         inner = dim // 2
         for _ in range(2):  # the time is nearly linear in the inner size, so the second fit is close
             left, right = self._operands(dim, inner)
-            measured_ns = self._time_graph(self._graph(left, right, result, MAX_COPIES)) / MAX_COPIES
+            measured_ns = self._time_graph(self._graph(left, right, result, FIT_COPIES)) / FIT_COPIES
             inner = max(16, round(inner * wanted_ns / measured_ns / 16) * 16)
         left, right = self._operands(dim, inner)
         graphs = tuple(self._graph(left, right, result, copies) for copies in range(1, MAX_COPIES + 1))
-        few, many = MAX_COPIES // 4, MAX_COPIES
+        few, many = FIT_COPIES, MAX_COPIES
         few_ns, many_ns = self._time_graph(graphs[few - 1]), self._time_graph(graphs[many - 1])
         kernel_ns = (many_ns - few_ns) / (many - few)
         return Unit(left, right, result, graphs, kernel_ns, max(0.0, many_ns - many * kernel_ns))
