@@ -15,6 +15,8 @@ from impl.runtime.work import do_work, sharpen_timer
 
 T = TypeVar("T")
 
+POLL_S = 0.05
+"""How often the caller looks whether a run has failed."""
 JOIN_S = 2.0
 """Time a thread gets to end once its run has failed; one that sits in a C call longer is left behind."""
 
@@ -30,11 +32,29 @@ class _Signal:
 _CLOSED, _ABORTED = _Signal(), _Signal()
 
 
+class _RunThread(threading.Thread):
+    """A thread of a run, which says itself when it has ended.
+
+    A Ctrl-C inside `Thread.join` makes Python 3.11 and 3.12 believe that the thread has ended.
+    """
+
+    def __init__(self, target: Callable[[], None], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.has_ended = threading.Event()
+        self._function = target
+
+    def run(self) -> None:
+        try:
+            self._function()
+        finally:
+            self.has_ended.set()
+
+
 class ThreadRuntime:
     """One run in real threads."""
 
     def __init__(self) -> None:
-        self._threads: list[threading.Thread] = []
+        self._threads: list[_RunThread] = []
         self._lock = threading.Lock()
         self._queues: list[ThreadQueue[object]] = []
         self._error: BaseException | None = None
@@ -60,7 +80,7 @@ class ThreadRuntime:
         return made
 
     def spawn(self, function: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=self._guard, args=(function,), name=name, daemon=True)
+        thread = _RunThread(lambda: self._guard(function), name)
         with self._lock:
             self._threads.append(thread)
         thread.start()
@@ -97,11 +117,9 @@ class ThreadRuntime:
                 Stalled(f"nothing was recorded for {stall_s:g} s; {waits or 'no thread waits for a queue'}\n{where}"),
                 "",
             )
-            for thread in self._threads:
-                interrupt(thread, Aborted)
 
-        self.spawn(main, "scheduler")
         try:
+            self.spawn(main, "scheduler")
             with Watchdog(stall_s, progress, on_stall):
                 self._join_all()
         except BaseException as error:
@@ -122,23 +140,23 @@ class ThreadRuntime:
         """Wait for all threads, also for those that start meanwhile; return early once the run has failed."""
         index = 0
         while index < len(self._threads):
-            self._threads[index].join(timeout=0.05)
-            if not self._threads[index].is_alive():
+            if self._threads[index].has_ended.wait(POLL_S):
                 index += 1
             elif self.has_failed.is_set():
                 return
 
     def _end_threads(self) -> None:
         """Let the threads of a failed run end; one that computes on is interrupted, for no queue wakes it."""
-        self._join_until(time.monotonic() + JOIN_S)
+        if self._have_ended_within(JOIN_S):
+            return
         for thread in self._threads:
-            if thread.is_alive():
+            if not thread.has_ended.is_set():
                 interrupt(thread, Aborted)
-        self._join_until(time.monotonic() + JOIN_S)
+        self._have_ended_within(JOIN_S)
 
-    def _join_until(self, deadline_s: float) -> None:
-        for thread in self._threads:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
+    def _have_ended_within(self, duration_s: float) -> bool:
+        deadline_s = time.monotonic() + duration_s
+        return all(thread.has_ended.wait(max(0.0, deadline_s - time.monotonic())) for thread in self._threads)
 
 
 class ThreadQueue(Generic[T]):

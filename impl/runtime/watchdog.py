@@ -20,7 +20,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._stop.set()  # a Ctrl-C while it starts must not leave it to watch for ever
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
