@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from reports.files import FileError, read_json, require_number, write_json
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"schema": 1, "cases": {', "not valid JSON"),
+        ("", "not valid JSON"),
+        ('{"schema": 1, "x": NaN}', "not valid JSON: NaN is not a number that JSON knows; restore it"),
+        ('{"schema": 1, "x": -Infinity}', "-Infinity is not a number that JSON knows"),
+        ("[1, 2]", "holds a list; expected an object with the field 'schema'"),
+        ('"text"', "holds a str; expected an object"),
+        ("{}", "field 'schema' is None; expected a whole number of at least 1"),
+        ('{"schema": true}', "field 'schema' is True; expected a whole number"),
+        ('{"schema": "1"}', "field 'schema' is '1'; expected a whole number"),
+        ('{"schema": 0}', "field 'schema' is 0; expected a whole number of at least 1"),
+        ('{"schema": 3}', "field 'schema' is 3, newer than 2; update this suite to read it"),
+    ],
+)
+def test_a_bad_file_is_named_with_the_field_and_the_remedy(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "some.json"
+    path.write_text(text)
+    with pytest.raises(FileError) as caught:
+        read_json(path, schema=2)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert told in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"missing\.json: cannot be read: .*No such file"):
+        read_json(tmp_path / "missing.json", schema=1)
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match=r"binary\.json: cannot be read: .*decode"):
+        read_json(tmp_path / "binary.json", schema=1)
+    with pytest.raises(FileError, match="cannot be read"):
+        read_json(tmp_path, schema=1)
+
+
+def test_older_schemas_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "some.json"
+    path.write_text('{"schema": 1, "x": 5}')
+    assert read_json(path, schema=2) == {"schema": 1, "x": 5}
+
+
+def test_what_is_written_is_read_again_and_equal_data_gives_equal_bytes(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write_json(first, {"schema": 1, "b": 0.1, "a": {"z": None, "ä": [1, 2]}})
+    write_json(second, {"a": {"ä": [1, 2], "z": None}, "b": 0.1, "schema": 1})
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes().endswith(b"}\n")
+    assert read_json(first, schema=1) == {"schema": 1, "b": 0.1, "a": {"z": None, "ä": [1, 2]}}
+    assert first.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_file_with_undefined_values_is_not_written(value: float, tmp_path: Path) -> None:
+    path = tmp_path / "some.json"
+    path.write_text("old")
+    with pytest.raises(FileError, match=r"some\.json: not written: .*; undefined values must be null"):
+        write_json(path, {"schema": 1, "x": value})
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["some.json"]
+
+
+@pytest.mark.parametrize("step", ["json.dumps", "os.replace", "os.chmod"])
+def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError("no space left on device")
+
+    path = tmp_path / "some.json"
+    path.write_text("old")
+    monkeypatch.setattr({"json": json, "os": os}[step.split(".")[0]], step.split(".")[1], fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_json(path, {"schema": 1})
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["some.json"]
+
+
+def test_what_json_does_not_know_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "some.json"
+    path.write_text("old")
+    with pytest.raises(TypeError):
+        write_json(path, {"schema": 1, "x": object()})
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("value", [True, "1", math.nan, math.inf, [1], {}])
+def test_a_metric_is_a_finite_number_or_null(value: object) -> None:
+    path = Path("some.json")
+    assert require_number(path, "x", 3) == 3
+    assert require_number(path, "x", 0.5) == 0.5
+    assert require_number(path, "x", None) is None
+    with pytest.raises(FileError) as caught:
+        require_number(path, "cases.a.x", value)
+    assert str(caught.value) == f"some.json: field 'cases.a.x' is {value!r}; expected a finite number or null"

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from impl.engine import Engine
+from impl.errors import RunFailed
+from impl.machines import CpuMachine, VirtualMachine
+from impl.schedulers.normal import normal
+from impl.schedulers.overlap import overlap
+from impl.workload import burst
+from reports.lab import Lab
+from reports.measure import Experiment, Rounds, cases, measure_rounds
+from tests import faulty
+from tests.build import scenario, stages
+
+PAIR = {"normal": normal, "overlap": overlap}
+
+
+def test_every_second_round_runs_in_reverse_order() -> None:
+    order: list[str] = []
+
+    def noting(name: str) -> Callable[[Engine], None]:
+        def scheduler(engine: Engine) -> None:
+            order.append(name)
+            normal(engine)
+
+        return scheduler
+
+    schedulers = {name: noting(name) for name in "abc"}
+    rounds = Rounds(scenario())
+    measure_rounds(rounds, schedulers, VirtualMachine(), num_rounds=2)
+    measure_rounds(rounds, schedulers, VirtualMachine(), num_rounds=1)
+    assert "".join(order) == "abccbaabc"
+    assert [len(rounds.of(name)) for name in "abc"] == [3, 3, 3]
+
+
+def test_a_scheduler_that_fails_leaves_and_the_others_go_on() -> None:
+    rounds = Rounds(scenario())
+    measure_rounds(rounds, {**PAIR, "mine": faulty.posts_twice}, VirtualMachine(), num_rounds=2)
+    assert len(rounds.of("normal")) == len(rounds.of("overlap")) == 2
+    with pytest.raises(RunFailed, match="post of batch 0 a second time"):
+        rounds.of("mine")
+
+
+def test_metrics_come_one_for_each_round() -> None:
+    rounds = Rounds(scenario(burst(3), costs=stages(1, 2, 1)))
+    measure_rounds(rounds, PAIR, VirtualMachine(), num_rounds=2)
+    assert rounds.metric("total_ns", "normal").tolist() == [12e6, 12e6]
+    assert rounds.metric("total_ns", "overlap").tolist() == [8e6, 8e6]
+    assert rounds.gain("throughput_rps", "overlap").tolist() == pytest.approx([0.5, 0.5])
+    assert rounds.each("normal", lambda result: len(result.tokens)).tolist() == [3, 3]
+    with pytest.raises(ValueError, match="itl_mean_ns of normal on small is undefined"):
+        rounds.metric("itl_mean_ns", "normal")
+    with pytest.raises(KeyError):
+        rounds.metric("total_ns", "unknown")
+
+
+def test_users_join_every_open_experiment_under_stable_ids() -> None:
+    experiments = [
+        Experiment(scenario(), PAIR, section="1"),
+        Experiment(scenario(), {"normal": normal}, section="1", is_open_to_users=False),
+    ]
+    found = cases(experiments, ["mine"])
+    assert [(case.id, case.is_user) for case in found] == [
+        ("small/normal", False),
+        ("small/overlap", False),
+        ("small/normal", False),
+        ("small/mine", True),
+    ]
+
+
+def test_times_are_scaled_where_time_is_real_and_only_there() -> None:
+    experiment = Experiment(scenario(), PAIR, section="1", real_scale=0.5)
+    assert experiment.on(VirtualMachine()) == scenario()
+    assert experiment.on(CpuMachine()) == scenario(costs=stages(0.5, 2.5, 0.5))
+
+
+def test_the_lab_measures_an_experiment_once() -> None:
+    runs: list[str] = []
+
+    def mine(engine: Engine) -> None:
+        runs.append("mine")
+        normal(engine)
+
+    lab = Lab({"mine": mine}, lambda text: None)
+    experiment = Experiment(scenario(), PAIR, section="1")
+    assert lab.rounds(experiment, "virtual") is lab.rounds(experiment, "virtual")
+    assert runs == ["mine"]
+    closed = Experiment(scenario(burst(2)), PAIR, section="1", is_open_to_users=False)
+    assert "mine" not in Lab({"mine": mine}, lambda text: None).rounds(closed, "virtual").results
