@@ -111,8 +111,12 @@ class Pacer:
 
     @property
     def margin_ns(self) -> int:
-        """Time by which batches are closed earlier than estimated: the most that a recent one needed."""
-        return max(0, *self._needed_ns) if self._needed_ns else 0
+        """Time by which batches are closed earlier than estimated: what all recent ones needed but the worst.
+
+        One hold-up of the host would otherwise make the next batches smaller for nothing.
+        """
+        needed = sorted(self._needed_ns)
+        return max(0, needed[-2] if len(needed) > 1 else needed[0]) if needed else 0
 
     def close_ns(self) -> int | None:
         """Return when to close the next batch, while one forward runs; None before anything is known.

@@ -44,13 +44,12 @@ PROTOTYPE = Experiment(
     PAIR,
     section="4",
     real_scale=1.0,
-    real_rounds=3,
+    real_rounds=2,
 )
 SATURATED = Experiment(
     Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)),
     pick("normal", "overlap", "overlap_worker_thread", "overlap_three_thread"),
     section="7",
-    real_rounds=4,
 )
 STARVED = Experiment(
     Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8", real_rounds=4
@@ -59,7 +58,6 @@ BALANCED = Experiment(
     Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
     pick("normal", "overlap", "overlap_post_thread", "overlap_three_thread"),
     section="9.1",
-    real_rounds=4,
 )
 MIXED = Experiment(
     Scenario(
@@ -82,14 +80,13 @@ MIXED_LITERAL = Experiment(
     PAIR,
     section="9.2",
     real_scale=0.25,
-    real_rounds=3,
+    real_rounds=2,
 )
 GIL = Experiment(
     Scenario("gil", BACKLOG, Single(), stages(120, 165, 120, host_work=WorkKind.SPIN)),
     pick("normal", "overlap", "overlap_three_thread"),
     section="10",
     real_scale=0.3,
-    real_rounds=3,
 )
 DYNAMIC = Scenario("dynamic_batching", constant(100, qps=50), Dynamic(32), stages(30, 150, 20))
 ORACLE = {"overlap_just_in_time_oracle": overlap_just_in_time_oracle}
@@ -97,20 +94,17 @@ DYNAMIC_BATCHING = Experiment(
     DYNAMIC,
     pick("normal", "overlap", "overlap_three_thread", "overlap_just_in_time") | ORACLE,
     section="11",
-    real_rounds=3,
 )
 GROWING_COSTS = Costs(pre=cost_ms(30), forward=cost_ms(50, per_request=10), post=cost_ms(20))
 JUST_IN_TIME_GROWING = Experiment(
     Scenario("just_in_time_growing", poisson(1000, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     TRIO,
     section="12.2",
-    real_rounds=3,
 )
 JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     pick("normal", "overlap_just_in_time") | ORACLE,
     section="12.2",
-    real_rounds=4,
 )
 LEADS = (-3, -1, 0, 1, 2, 3, 5)
 """How long before the running forward's end the next batch is closed, in units of pre."""
@@ -118,7 +112,7 @@ LAUNCH_TIME = Experiment(
     Scenario("launch_time", constant(100, qps=50), Dynamic(32), stages(30, 150, 20)),
     {f"lead_{lead}_pre": fixed_lead(lead) for lead in LEADS},
     section="12.3",
-    real_rounds=3,
+    real_rounds=2,
     is_open_to_users=False,
 )
 
@@ -129,7 +123,7 @@ BACKLOG_SWEEP = tuple(
         Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
         PAIR,
         section="5.2",
-        real_rounds=3,
+        real_rounds=2,
     )
     for forward_ms in FORWARDS_MS
 )
@@ -139,19 +133,17 @@ ONE_FORWARD_LOW_QPS = Experiment(
     PAIR,
     section="1",
     real_scale=1.0,
-    real_rounds=3,
 )
 LOW_QPS = Experiment(
     Scenario(
         "low_qps",
-        poisson(30, qps=6, seed=3, lengths=Lengths(prompt_tokens=500, max_output_tokens=8)),
+        poisson(16, qps=6, seed=3, lengths=Lengths(prompt_tokens=500, max_output_tokens=8)),
         Continuous(max_running=64, max_prefill_tokens=8192),
         Costs(pre=cost_ms(0.65), forward=Cost(fixed_ns=20_000_000), post=cost_ms(0.65)),
     ),
     TRIO,
     section="1",
-    real_scale=0.1,
-    real_rounds=3,
+    real_scale=0.25,
 )
 HIGH_QPS = Experiment(
     Scenario(
@@ -163,7 +155,6 @@ HIGH_QPS = Experiment(
     TRIO,
     section="1",
     real_scale=1.0,
-    real_rounds=3,
 )
 QUEUED_DECODE = Experiment(
     Scenario(
@@ -175,7 +166,6 @@ QUEUED_DECODE = Experiment(
     TRIO,
     section="1",
     real_scale=1.0,
-    real_rounds=3,
 )
 
 
@@ -191,7 +181,6 @@ def chunked(scenario_id: str, max_prefill_tokens: int) -> Experiment:
         PAIR,
         section="9.1",
         real_scale=0.2,
-        real_rounds=4,
     )
 
 
@@ -220,7 +209,7 @@ def endings(scenario_id: str, lengths: Lengths) -> Experiment:
         ),
         pick("normal", "overlap", "overlap_post_thread"),
         section="14.3",
-        real_rounds=3,
+        real_rounds=2,
     )
 
 
@@ -235,7 +224,6 @@ def bulk_prefills(scenario_id: str, settings: DeviceSettings) -> Experiment:
         pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
         section="beyond",
         real_scale=0.03,
-        real_rounds=4,
     )
 
 
@@ -257,10 +245,9 @@ LAUNCH_BOUND = Experiment(
     pick("normal", "overlap", "overlap_worker_thread", "overlap_worker_thread_no_wait"),
     section="13",
     real_scale=0.05,
-    real_rounds=3,
 )
 
-ARTICLE = (
+ARTICLE: tuple[Experiment, ...] = (
     PROTOTYPE,
     SATURATED,
     STARVED,

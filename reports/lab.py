@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from impl.batching import Single
+from impl.costs import Costs, cost_ms
 from impl.device.protocol import DeviceSettings
 from impl.engine import Scheduler
-from impl.experiment import run
+from impl.experiment import Scenario, run
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine
 from impl.schedulers.normal import normal
+from impl.workload import burst
 from reports.claims import Claim, Evidence
 from reports.machine import has_gil
 from reports.measure import Experiment, Rounds, measure_rounds
-from reports.prediction import CALIBRATION, Overheads, Prediction, measure_overheads, predict
+from reports.prediction import Prediction, predict
 from reports.verdict import Verdict
 
 MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": CpuMachine, "cuda": CudaMachine}
+WARM_UP = Scenario(
+    "warm_up", burst(5), Single(), Costs(pre=cost_ms(5), forward=cost_ms(10), copy=cost_ms(1), post=cost_ms(5))
+)
+"""The first run on a real machine; its result is not used."""
 MAX_EXTENSIONS = 3
 """An undecided claim gets its number of rounds again, this often at most."""
 
@@ -33,7 +40,6 @@ class Lab:
         self._user_schedulers = user_schedulers
         self._progress = progress
         self._machines: dict[str, Machine] = {}
-        self._overheads: dict[str, Overheads] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
 
     def machine(self, device: str) -> Machine:
@@ -47,19 +53,13 @@ class Lab:
                 self._progress("calibrating forwards on the GPU")
             machine = MACHINES[device]()
             if not machine.is_exact:
-                run(normal, CALIBRATION, machine)  # a warm-up: its result is not used
+                run(normal, WARM_UP, machine)
             self._machines[device] = machine
         return self._machines[device]
 
-    def overheads(self, device: str) -> Overheads:
-        """Return the host overheads of a device's machine, measured once."""
-        if device not in self._overheads:
-            self._overheads[device] = measure_overheads(self.machine(device))
-        return self._overheads[device]
-
     def predictions(self, experiment: Experiment, device: str) -> list[Prediction]:
         """Return what the virtual device predicts for an experiment on a real one, beside the measurement."""
-        return predict(self.rounds(experiment, device), self._all_schedulers(experiment), self.overheads(device))
+        return predict(self.rounds(experiment, device), self._all_schedulers(experiment), self.machine(device))
 
     def rounds(self, experiment: Experiment, device: str) -> Rounds:
         """Return an experiment's rounds, measured at the first call."""

@@ -34,7 +34,7 @@ class Experiment:
     schedulers: Mapping[str, Scheduler]
     section: str
     real_scale: float = 0.1
-    real_rounds: int = 5
+    real_rounds: int = 3
     is_open_to_users: bool = True
 
     @property

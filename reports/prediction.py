@@ -1,51 +1,49 @@
 """How well the virtual device predicts a real machine: told the machine's own host overhead, and nothing else.
 
 A real step takes more host time than the modelled stages: the scheduler's Python code, the upload, the launch, the
-wake-up after the GPU. One short calibration run measures it; the virtual device then runs the same scenario with that
-much added to pre, launch and post.
+wake-up after the GPU. A short calibration run measures it, a burst of single requests with the experiment's stage times
+(pauses of that length decide how cold the caches are). The virtual device then runs the experiment itself, with its
+own arrivals and batching, and with that much added to its stages.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from impl.batching import Single
-from impl.costs import Cost, Costs, cost_ms
+from impl.costs import Cost, Costs, WorkKind
 from impl.engine import Scheduler
 from impl.experiment import Scenario, run
 from impl.machines import Machine, VirtualMachine
-from impl.schedulers.normal import normal
+from impl.schedulers import SCHEDULERS
 from impl.timeline import FORWARD, LAUNCH, POST, PRE, Span
 from impl.workload import burst
 from reports.machine import has_gil
 from reports.measure import Rounds
 
-CALIBRATION = Scenario(
-    "calibration",
-    burst(24),
-    Single(),
-    Costs(pre=cost_ms(8), forward=cost_ms(12), post=cost_ms(8)),
-)
-"""Stages as long as the scaled experiments' are: short pauses leave caches warm and overheads small."""
-NUM_WARM_UP_STEPS = 4
+NUM_CALIBRATION_STEPS = 12
+NUM_WARM_UP_STEPS = 3
+THREADED = ("overlap_three_thread", "overlap_just_in_time", "overlap_just_in_time_oracle")
+"""Schedulers with a launch thread: calibrated with `overlap_three_thread`, the others with `normal`."""
 GIL_RELEASES = {"cuda": 4}
 """Graph replays in a launch on CUDA after the first one: two more units of the forward, the tokens, their copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Host time that a step of `normal` takes beyond the modelled stages, in nanoseconds."""
+    """Host time that a step takes beyond the modelled stages, in nanoseconds."""
 
     pre_ns: int
-    """From the end of the previous post to the end of pre: taking a batch and uploading its inputs."""
+    """Taking a batch and uploading its inputs."""
     launch_ns: int
-    """From the end of pre until the forward starts on the device."""
+    """Until the forward starts on the device, or until the launch returns if the device is busy."""
     forward_ns: int
     """By which forwards last longer than asked for."""
     post_ns: int
-    """From the end of the forward to the end of post: copy, wake-up and bookkeeping."""
-
+    """Copy, wake-up after the forward, and bookkeeping."""
     gil_releases: int
     """How often a launch lets go of the GIL."""
 
@@ -68,23 +66,58 @@ def _longer(cost: Cost, by_ns: int) -> Cost:
     return replace(cost, fixed_ns=max(0, cost.fixed_ns + by_ns))
 
 
-def measure_overheads(machine: Machine) -> Overheads:
-    """Measure a machine's overheads in one short run, medians over its steps."""
-    timeline = run(normal, CALIBRATION, machine).timeline
-    costs = CALIBRATION.costs
-    of: dict[str, dict[int, Span]] = {stage: {} for stage in (PRE, LAUNCH, FORWARD, POST)}
-    for span in timeline.spans:
-        if span.stage in of:
-            of[span.stage][span.batch_id] = span
-    steps = range(NUM_WARM_UP_STEPS, len(of[FORWARD]))
+def measure_overheads(machine: Machine, scheduler: Scheduler, costs: Costs) -> Overheads:
+    """Measure a scheduler's overheads on a machine in one short run, as medians over its steps.
+
+    A stage's overhead is the time by which it ends later than it could have: it can start when its thread has
+    finished the stage before and its input is there.
+    """
+    # Without the GIL in play: what threads wait for each other is for the virtual device to predict.
+    scenario = Scenario("calibration", burst(NUM_CALIBRATION_STEPS), Single(), replace(costs, host_work=WorkKind.SLEEP))
+    timeline = run(scheduler, scenario, machine).timeline
+    forwards = {span.batch_id: span for span in timeline.stage(FORWARD)}
+    prepared = {span.batch_id: span.end_ns for span in timeline.stage(PRE)}
+    excess: dict[str, list[int]] = defaultdict(list)
+    free_ns: dict[str, int] = {}
+    """When each host thread finished its last stage."""
+    for span in sorted(timeline.spans, key=lambda span: span.start_ns):
+        if span.stage not in (PRE, LAUNCH, POST):
+            continue
+        start_ns = free_ns.get(span.lane, timeline.started_ns)
+        free_ns[span.lane] = span.end_ns
+        if span.batch_id >= NUM_WARM_UP_STEPS:
+            ready_ns = _ready_ns(span, prepared, forwards)
+            excess[span.stage].append(_end_ns(span, forwards) - max(start_ns, ready_ns) - _cost_ns(span, costs))
+    wanted_ns = _one_request_ns(costs.forward)
+    longer = [f.end_ns - f.start_ns - wanted_ns for f in list(forwards.values())[NUM_WARM_UP_STEPS:]]
     return Overheads(
-        pre_ns=round(median(of[PRE][i].end_ns - of[POST][i - 1].end_ns for i in steps)) - costs.pre.fixed_ns,
-        launch_ns=round(median(of[FORWARD][i].start_ns - of[PRE][i].end_ns for i in steps)),
-        forward_ns=round(median(of[FORWARD][i].end_ns - of[FORWARD][i].start_ns for i in steps))
-        - costs.forward.fixed_ns,
+        pre_ns=round(median(excess[PRE])),
+        launch_ns=round(median(excess[LAUNCH])),
+        forward_ns=round(median(longer)),
+        post_ns=round(median(excess[POST])),
         gil_releases=GIL_RELEASES.get(machine.name, 0),
-        post_ns=round(median(of[POST][i].end_ns - of[FORWARD][i].end_ns for i in steps)) - costs.post.fixed_ns,
     )
+
+
+def _ready_ns(span: Span, prepared: Mapping[int, int], forwards: Mapping[int, Span]) -> int:
+    if span.stage == LAUNCH:
+        return prepared[span.batch_id]
+    return forwards[span.batch_id].end_ns if span.stage == POST else 0
+
+
+def _end_ns(span: Span, forwards: Mapping[int, Span]) -> int:
+    if span.stage == LAUNCH:
+        return min(span.end_ns, max(span.start_ns, forwards[span.batch_id].start_ns))
+    return span.end_ns
+
+
+def _cost_ns(span: Span, costs: Costs) -> int:
+    return _one_request_ns({PRE: costs.pre, LAUNCH: costs.launch, POST: costs.post}[span.stage])
+
+
+def _one_request_ns(cost: Cost) -> int:
+    """Return the cost of a batch of one request with one token, as the calibration runs them."""
+    return cost.fixed_ns + cost.per_request_ns + cost.per_token_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +141,25 @@ class Prediction:
         return self.ttft_ns / self.ttft_measured_ns - 1
 
 
-def predict(rounds: Rounds, schedulers: dict[str, Scheduler], overheads: Overheads) -> list[Prediction]:
+def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> list[Prediction]:
     """Predict measured rounds on the virtual device, scheduler by scheduler."""
-    told = overheads.apply(with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario)
-    virtual = VirtualMachine(has_gil=has_gil(), gil_releases=overheads.gil_releases)
+    scenario = with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario
+    calibrated = {
+        name: measure_overheads(machine, SCHEDULERS[name], scenario.costs)
+        for name in ("normal", "overlap_three_thread")
+        if name == "normal" or any(each in THREADED for each in rounds.results)
+    }
     found = []
     for name in rounds.results:
-        predicted = Rounds(told, {name: [run(schedulers[name], told, virtual)]})
+        overheads = calibrated["overlap_three_thread" if name in THREADED else "normal"]
+        virtual = VirtualMachine(has_gil=has_gil(), gil_releases=overheads.gil_releases)
+        summary = run(schedulers[name], overheads.apply(scenario), virtual).metrics.summary
         found.append(
             Prediction(
                 name,
-                fmean(predicted.metric("throughput_rps", name)),
+                summary.throughput_rps,
                 fmean(rounds.metric("throughput_rps", name)),
-                fmean(predicted.metric("ttft_mean_ns", name)),
+                summary.ttft_mean_ns,
                 fmean(rounds.metric("ttft_mean_ns", name)),
             )
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from reports.baselines import FOLDER, Baselines, file_for
 from reports.files import FileError, read_json
 from reports.machine import describe
-from reports.records import CASE, CLAIM, PREDICTION, CaseRecord, ClaimRecord, PredictionRecord
+from reports.records import CASE, CLAIM, NOTE, PREDICTION, CaseRecord, ClaimRecord, PredictionRecord
 from reports.summary import claim_table, prediction_table
 
 ARTICLE_SCHEMA = 1
@@ -45,13 +46,17 @@ class Recorder:
             elif name == PREDICTION:
                 made = PredictionRecord(**value)  # type: ignore[arg-type]
                 self._predictions[made.experiment, made.scheduler, made.device] = made
+            elif name == NOTE:
+                self._notes.append(str(value))
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
+        # A wrapper, and the first: pytest-benchmark writes its files in a wrapper of its own.
         if exitstatus == pytest.ExitCode.INTERRUPTED:
             self._withhold_benchmark_files(session.config)
         elif self._config.getoption("--update-baselines") and not hasattr(session.config, "workerinput"):
             self._update_baselines()
+        return (yield)
 
     def _withhold_benchmark_files(self, config: pytest.Config) -> None:
         """Keep pytest-benchmark from writing half a result over a whole one; it has no switch for that."""
@@ -116,15 +121,18 @@ class Recorder:
         terminal.ensure_newline()
         width = max(100, shutil.get_terminal_size().columns)
         predictions = [record for record in self._predictions.values() if record.device == device]
-        text = claim_table(device, claims, article, baselines, width)
+        text = claim_table(device, claims, article, baselines, width) if claims else ""
         if predictions:
             text += "\n" + prediction_table(device, predictions, width)
         for line in text.splitlines():
-            terminal.write_line(line)
+            terminal.write_line(line.rstrip())
         verdicts = Counter(record.verdict for record in claims)
         compared = Counter(record.baseline for record in cases)
         for title, counts in (("claims", verdicts), ("cases against the baseline", compared)):
-            terminal.write_line(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+            if counts:
+                terminal.write_line(
+                    f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+                )
         if cases and baselines.is_empty and device != "cpu":
             terminal.write_line(f"no baseline for {gpu or device}: claims were asserted, cases were not compared")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-CASE, CLAIM, PREDICTION = "overlap_case", "overlap_claim", "overlap_prediction"
+CASE, CLAIM, PREDICTION, NOTE = "overlap_case", "overlap_claim", "overlap_prediction", "overlap_note"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,17 +58,17 @@ def prediction_table(device: str, records: Sequence[PredictionRecord], width: in
     table = Table(
         title=f"the virtual device's prediction for {device}", title_justify="left", expand=True, box=box.SIMPLE_HEAD
     )
-    table.add_column("experiment / scheduler", ratio=1)
-    for name in ("req/s predicted", "measured", "error", "TTFT predicted", "measured", "error"):
+    table.add_column("case", ratio=1, overflow="fold")
+    for name in ("req/s", "measured", "error", "TTFT ms", "measured", "error"):
         table.add_column(name, no_wrap=True, justify="right")
     for record in records:
         table.add_row(
-            f"{record.experiment} / {record.scheduler}",
+            f"{record.experiment}/{record.scheduler}",
             f"{record.throughput_rps:.3f}",
             f"{record.throughput_measured_rps:.3f}",
             format_figure(record.throughput_error, "%"),
-            format_figure(record.ttft_ns, "ms"),
-            format_figure(record.ttft_measured_ns, "ms"),
+            f"{record.ttft_ns / 1e6:.2f}",
+            f"{record.ttft_measured_ns / 1e6:.2f}",
             format_figure(record.ttft_error, "%"),
         )
     return _draw(table, width)

@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.99
+CONFIDENCE = 0.95
 """Of the two-sided intervals that decide on machines with noise."""
 
 

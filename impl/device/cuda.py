@@ -118,11 +118,14 @@ class CudaStream(Stream):
     def __init__(self, name: str, stream: torch.cuda.Stream) -> None:
         super().__init__(name, stream.cuda_stream)
         self.stream = stream
+        self._so_far = torch.cuda.Event()
+        """Recorded anew at every wait: a wait holds to what the event meant when it was issued."""
 
     def wait_stream(self, other: Stream) -> None:
         super().wait_stream(other)
         assert isinstance(other, CudaStream), "streams of one device"
-        self.stream.wait_stream(other.stream)
+        other._so_far.record(other.stream)
+        self.stream.wait_event(other._so_far)
 
 
 class CudaDevice:

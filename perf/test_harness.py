@@ -1,0 +1,62 @@
+"""What the suite itself costs: benchmarks with a wide limit, since machines are shared; the figures are reported.
+
+The goals are 50,000 requests a second on the virtual device and 100 µs of host time a forward on CUDA.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from impl.batching import Batching, Dynamic, Single
+from impl.costs import Costs, cost_ms
+from impl.experiment import Scenario, run
+from impl.machines import VirtualMachine
+from impl.schedulers import overlap
+from impl.workload import burst
+from reports.lab import Lab
+from reports.records import NOTE
+
+NUM_REQUESTS = 20_000
+NUM_FORWARDS = 1_000
+LEAST_REQUESTS_PER_SECOND = 20_000
+MOST_OVERHEAD_US = 200
+
+
+@pytest.mark.parametrize("batching", [Single(), Dynamic(32)], ids=["single", "dynamic"])
+def test_virtual_device_speed(batching: Batching, benchmark: BenchmarkFixture, request: pytest.FixtureRequest) -> None:
+    """Simulate 20,000 requests under `overlap`, with every span and metric."""
+    costs = Costs(pre=cost_ms(1), forward=cost_ms(1), post=cost_ms(1))
+    scenario = Scenario("speed", burst(NUM_REQUESTS), batching, costs)
+    times_s = []
+
+    def simulate() -> None:
+        start_s = time.perf_counter()
+        run(overlap, scenario, VirtualMachine())
+        times_s.append(time.perf_counter() - start_s)
+
+    benchmark.pedantic(simulate, rounds=3)
+    per_second = NUM_REQUESTS / min(times_s)
+    benchmark.extra_info["requests_per_second"] = per_second
+    name = request.node.callspec.id
+    request.node.user_properties.append((NOTE, f"virtual device, {name}: {per_second:,.0f} requests a second"))
+    assert per_second >= LEAST_REQUESTS_PER_SECOND
+
+
+@pytest.mark.gpu
+def test_cuda_host_overhead(lab: Lab, benchmark: BenchmarkFixture, request: pytest.FixtureRequest) -> None:
+    """Forwards of 20 µs with nothing modelled on the host: the time a step takes is the harness's own."""
+    scenario = Scenario("overhead", burst(NUM_FORWARDS), Single(), Costs(forward=cost_ms(0.02)))
+    machine = lab.machine("cuda")
+    steps_us = []
+
+    def serve() -> None:
+        steps_us.append(run(overlap, scenario, machine).metrics.summary.total_ns / NUM_FORWARDS / 1e3)
+
+    benchmark.pedantic(serve, rounds=3, warmup_rounds=1)
+    overhead_us = min(steps_us)
+    benchmark.extra_info["host_overhead_us"] = overhead_us
+    request.node.user_properties.append((NOTE, f"host overhead of a forward on cuda: {overhead_us:.1f} µs"))
+    assert overhead_us <= MOST_OVERHEAD_US
