@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -46,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _require_one_process_for_real_devices(config)
     try:
         config.stash[USERS] = load_users(config.getoption("--scheduler"))
     except SettingError as error:
@@ -102,8 +104,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(unasked))
         items[:] = [item for item in items if item not in unasked]
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
-    if (on_gpu or any(item.get_closest_marker("cpu") for item in items)) and _is_distributed(config):
-        raise pytest.UsageError("real devices cannot be measured by several xdist workers at once; leave out -n")
     for item in items:
         claim = getattr(getattr(item, "function", None), "claim", None)
         if claim is not None:
@@ -117,8 +117,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"no usable CUDA device: {reason}"))
 
 
-def _is_distributed(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
+def _require_one_process_for_real_devices(config: pytest.Config) -> None:
+    """Stop before xdist starts its workers: an error of theirs is an internal one, with a traceback."""
+    asks_for_real_device = re.search(r"(?<!\bnot )\b(cpu|gpu)\b", config.option.markexpr)
+    if asks_for_real_device and config.getoption("dist", "no") != "no":
+        raise pytest.UsageError("real devices cannot be measured by several xdist workers at once; leave out -n")
 
 
 def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:

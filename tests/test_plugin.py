@@ -1,0 +1,352 @@
+"""The plugin from outside: pytest in a process of its own, on a copy of the repository with a small perf/."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impl.machines import why_no_cuda
+from impl.metrics import Summary
+
+ROOT = Path(__file__).resolve().parent.parent
+CASES = ["first-normal", "first-overlap", "first-overlap_post_thread", "second-normal", "second-overlap"]
+FAILING_CLAIM = """
+from perf.experiments import FIRST
+from reports.claims import Broken, Evidence, claim
+
+@claim(FIRST, section="7", broken=Broken("nothing"))
+def test_overlap_is_ten_times_as_fast(evidence: Evidence) -> None:
+    gain = evidence.of(FIRST).gain("throughput_rps", "overlap")
+    evidence.at_least("throughput gain", gain, 9)
+    evidence.show("throughput", gain, "%")
+"""
+WAITING_TEST = """
+import time
+from pathlib import Path
+
+def test_waits():
+    Path("started").touch()
+    time.sleep(60)
+"""
+
+pytestmark = pytest.mark.slow
+no_gpu = pytest.mark.skipif(why_no_cuda() is None, reason="there is a GPU here")
+
+
+def start(suite: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start `pytest perf` in a copy."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    environment |= {"COLUMNS": "120", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "perf", "-p", "no:cacheprovider", *arguments]
+    return subprocess.Popen(
+        command, cwd=suite, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def run(suite: Path, *arguments: str) -> tuple[int, str]:
+    """Run `pytest perf` in a copy; return exit status and output."""
+    process = start(suite, *arguments)
+    output, _ = process.communicate(timeout=120)
+    return process.returncode, output
+
+
+def baseline(suite: Path) -> Path:
+    return suite / "baselines" / "virtual.json"
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository with the small perf/ and its baseline; the tests copy it again."""
+    suite = tmp_path_factory.mktemp("template") / "suite"
+    ignored = shutil.ignore_patterns("__pycache__", "out")
+    shutil.copytree(ROOT / "tests" / "small_suite", suite, ignore=ignored)
+    for folder in ("impl", "reports"):
+        shutil.copytree(ROOT / folder, suite / folder, ignore=ignored)
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, suite)
+    for name in ("test_cases.py", "test_baselines.py"):
+        shutil.copy(ROOT / "perf" / name, suite / "perf")
+    (suite / "baselines").mkdir()
+    article = {"schema": 1, "claims": {"test_overlap_raises_throughput": {"section": "7", "value": 0.3594}}}
+    (suite / "baselines" / "article.json").write_text(json.dumps(article))
+    status, output = run(suite, "--update-baselines")
+    assert status == 0, output
+    assert "updated 5 cases and 2 claims in virtual.json" in output
+    return suite
+
+
+@pytest.fixture
+def suite(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "suite"))
+
+
+def test_cases_and_claims_pass_and_the_table_shows_them(template: Path) -> None:
+    status, output = run(template)
+    assert status == 0, output
+    assert "8 passed" in output
+    assert "claims on virtual" in output
+    row = next(line for line in output.splitlines() if "overlap raises throughput → throughput" in line)
+    assert re.search(r" 7 +\+35\.94 % +\+\d+\.\d\d % +\+\d+\.\d\d % +HOLDS", row)
+    assert "claims: 2 HOLDS" in output
+    assert "cases against the baseline: 5 equal" in output
+
+
+@no_gpu
+def test_asking_for_a_gpu_that_is_not_there_is_an_error_of_one_line(template: Path) -> None:
+    status, output = run(template, "-m", "gpu")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    told = [line for line in output.splitlines() if "no usable CUDA device" in line]
+    assert told == [f"ERROR: no usable CUDA device: {why_no_cuda()} (--gpu-optional skips what needs one)"]
+    assert "Traceback" not in output
+    assert "passed" not in output
+
+
+@no_gpu
+def test_an_optional_gpu_gives_skips_with_the_reason_and_not_run_in_the_table(template: Path) -> None:
+    status, output = run(template, "-m", "gpu", "--gpu-optional")
+    assert status == 0, output
+    assert re.search(r"SKIPPED \[\d+\] .*no usable CUDA device: ", output)
+    assert "claims on cuda" in output
+    assert "overlap raises throughput → not measured" in output
+    assert "claims: 2 NOT RUN" in output
+    assert "passed" not in output
+    assert "HOLDS" not in output
+
+
+def test_a_users_scheduler_joins_every_case(template: Path) -> None:
+    status, output = run(template, "-v", "--scheduler", "my_engine.loops:mine")
+    assert status == 0, output
+    for case in [*CASES, "first-mine", "second-mine"]:
+        assert re.search(rf"test_case\[{case}-virtual\] +PASSED", output), case
+    assert "5 equal, 2 without one (yours)" in output
+
+
+@pytest.mark.parametrize(
+    ("paths", "told"),
+    [
+        (["nonsense"], "scheduler 'nonsense'; allowed: package.module:name"),
+        (
+            ["my_engine.nowhere:mine"],
+            "module 'my_engine.nowhere' does not import: ModuleNotFoundError: No module named",
+        ),
+        (["my_engine.loops:nothing"], "'my_engine.loops' has no callable 'nothing'; it has: Engine, loses, mine"),
+        (["my_engine.loops:overlap"], "the name 'overlap' is taken by one of the suite's own; rename yours"),
+        (["my_engine.loops:mine", "my_engine.others:mine"], "another one is already listed as 'mine'"),
+    ],
+)
+def test_a_bad_scheduler_is_one_clear_usage_error(paths: list[str], told: str, template: Path) -> None:
+    status, output = run(template, *[argument for path in paths for argument in ("--scheduler", path)])
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "Traceback" not in output
+    lines = [line for line in output.splitlines() if line]
+    assert len(lines) == 1, output
+    assert lines[0].startswith("ERROR: ")
+    assert told in lines[0]
+
+
+def test_a_users_scheduler_that_loses_requests_fails_only_its_own_cases(template: Path) -> None:
+    status, output = run(template, "--scheduler", "my_engine.loops:loses", "--scheduler", "my_engine.loops:mine")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    failed = re.findall(r"^FAILED (\S+)", output, re.MULTILINE)
+    assert failed == [f"perf/test_cases.py::test_case[{name}-loses-virtual]" for name in ("first", "second")]
+    assert "2 failed, 10 passed" in output
+    assert "3 of 4 requests never ended: request 1 (0 of 1 outputs), 2 (0 of 1 outputs)" in output
+    assert "claims: 2 HOLDS" in output
+
+
+def test_xdist_still_asserts_claims_and_prints_the_table_once(suite: Path) -> None:
+    (suite / "perf" / "test_failing.py").write_text(FAILING_CLAIM)
+    status, output = run(suite, "-n", "2")
+    assert status == pytest.ExitCode.TESTS_FAILED, output
+    assert "1 failed, 8 passed" in output
+    assert "FAILS on virtual:" in output
+    assert output.count("claims on virtual") == 1
+    assert "claims: 1 FAILS, 2 HOLDS" in output
+    assert "cases against the baseline: 5 equal" in output
+
+
+def test_claims_are_asserted_with_benchmarks_disabled(suite: Path) -> None:
+    (suite / "perf" / "test_failing.py").write_text(FAILING_CLAIM)
+    status, output = run(suite, "--benchmark-disable")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "1 failed, 8 passed" in output
+    assert "FAILS: throughput gain = " in output
+    assert "wanted at least 9" in output
+    assert "claims: 1 FAILS, 2 HOLDS" in output
+
+
+def test_the_benchmark_json_has_one_entry_a_case_with_metrics_and_claims(suite: Path) -> None:
+    (suite / "perf" / "test_failing.py").write_text(FAILING_CLAIM)
+    status, output = run(suite, "--benchmark-json=out.json", "--scheduler", "my_engine.loops:mine")
+    assert status == pytest.ExitCode.TESTS_FAILED, output
+    entries: list[dict[str, Any]] = json.loads((suite / "out.json").read_text())["benchmarks"]
+    names = [entry["name"] for entry in entries]
+    assert sorted(names) == sorted(f"test_case[{case}-virtual]" for case in [*CASES, "first-mine", "second-mine"])
+    for entry in entries:
+        info = entry["extra_info"]
+        assert info["schema"] >= 1
+        assert info["device"] == "virtual"
+        assert f"{info['experiment']}-{info['scheduler']}" in entry["name"]
+        for metrics in info["rounds"]:
+            assert set(metrics) == set(Summary.__dataclass_fields__)
+        assert entry["stats"]["data"] == [metrics["total_ns"] / 1e9 for metrics in info["rounds"]]
+    claims = {entry["name"]: entry["extra_info"]["claims"] for entry in entries}
+    assert [(c["claim"], c["verdict"]) for c in claims["test_case[second-normal-virtual]"]] == [
+        ("test_overlap_runs_more_forwards", "HOLDS")
+    ]
+    first = {c["claim"]: c for c in claims["test_case[first-overlap-virtual]"]}
+    assert {name: found["verdict"] for name, found in first.items()} == {
+        "test_overlap_raises_throughput": "HOLDS",
+        "test_overlap_is_ten_times_as_fast": "FAILS",
+    }
+    assert first["test_overlap_is_ten_times_as_fast"]["reason"].startswith("FAILS: throughput gain = ")
+    assert first["test_overlap_is_ten_times_as_fast"]["figure"] == first["test_overlap_raises_throughput"]["figure"]
+
+
+def change_experiments(suite: Path) -> None:
+    """Let forwards of both experiments take longer, and let `overlap` lose requests in the second."""
+    path = suite / "perf" / "experiments.py"
+    text = path.read_text().replace("forward=cost_ms(5)", "forward=cost_ms(6)")
+    text = text.replace(
+        '{"normal": normal, "overlap": overlap}, section="11"', '{"normal": normal, "overlap": loses}, section="11"'
+    )
+    path.write_text(text.replace("from reports.measure", "from my_engine.loops import loses\nfrom reports.measure"))
+
+
+def test_a_moved_case_fails_with_both_values(suite: Path) -> None:
+    change_experiments(suite)
+    before = baseline(suite).read_bytes()
+    status, output = run(suite, "-k", "first or raises")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "first/normal on virtual is not as in the baseline: total_ns: 48000000 instead of 44000000" in output
+    assert "3 moved" in output
+    assert baseline(suite).read_bytes() == before
+
+
+def test_updating_rewrites_only_what_passed(suite: Path) -> None:
+    (suite / "perf" / "test_failing.py").write_text(FAILING_CLAIM)
+    change_experiments(suite)
+    before = json.loads(baseline(suite).read_text())
+    status, output = run(suite, "--update-baselines", "--scheduler", "my_engine.loops:mine")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    after = json.loads(baseline(suite).read_text())
+    changed = {case for case in after["cases"] if after["cases"][case] != before["cases"][case]}
+    assert changed == {"first/normal", "first/overlap", "first/overlap_post_thread", "second/normal"}
+    assert set(after["cases"]) == set(before["cases"]), "neither a user's case nor a lost one"
+    assert after["claims"]["test_overlap_raises_throughput"] != before["claims"]["test_overlap_raises_throughput"]
+    assert after["claims"]["test_overlap_runs_more_forwards"] == before["claims"]["test_overlap_runs_more_forwards"]
+    assert set(after["claims"]) == set(before["claims"]), "a claim that fails is not recorded"
+    assert "updated 4 cases and 1 claims in virtual.json" in output
+
+
+def test_updating_some_cases_keeps_the_others(suite: Path) -> None:
+    before = json.loads(baseline(suite).read_text())
+    for case in before["cases"].values():
+        case["total_ns"] = 1
+    baseline(suite).write_text(json.dumps(before))
+    status, output = run(suite, "--update-baselines", "-k", "first-overlap-virtual")
+    assert status == 0, output
+    after = json.loads(baseline(suite).read_text())
+    assert {case for case in after["cases"] if after["cases"][case]["total_ns"] != 1} == {"first/overlap"}
+    assert after["claims"] == before["claims"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--update-baselines"]], ids=["comparing", "updating"])
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda text: text[: len(text) // 2], "virtual.json: not valid JSON"),
+        (
+            lambda text: re.sub(r'"total_ns": \d+', '"total_ns": "x"', text, count=1),
+            "virtual.json: field 'cases.first/normal.total_ns' is 'x'; expected a finite number or null",
+        ),
+    ],
+    ids=["truncated", "no number"],
+)
+def test_a_damaged_baseline_is_named_and_left_alone(
+    damage: Callable[[str], str], told: str, arguments: list[str], suite: Path
+) -> None:
+    damaged = damage(baseline(suite).read_text())
+    baseline(suite).write_text(damaged)
+    status, output = run(suite, *arguments)
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert told in output
+    assert baseline(suite).read_text() == damaged
+    assert "updated" not in output
+
+
+def test_a_missing_baseline_is_a_failure_only_if_one_is_required(suite: Path) -> None:
+    baseline(suite).unlink()
+    status, output = run(suite)
+    assert status == 0, output
+    assert "cases against the baseline: 5 without one" in output
+    assert "no baseline for virtual: claims were asserted, cases were not compared" in output
+    assert "virtual.json does not exist; --require-baseline makes this a failure" in output
+    status, output = run(suite, "--require-baseline")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "6 failed, 2 passed" in output
+    assert "virtual.json does not exist; record it" in output
+
+
+def test_cases_and_baselines_must_match_both_ways(suite: Path) -> None:
+    data = json.loads(baseline(suite).read_text())
+    data["cases"]["renamed/overlap"] = data["cases"].pop("first/overlap")
+    baseline(suite).write_text(json.dumps(data))
+    status, output = run(suite, "-k", "first-overlap-virtual or baseline")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "2 failed" in output
+    assert "virtual.json has no such entry; record it with --update-baselines" in output
+    assert "cases without a baseline" in output
+    data["cases"]["first/overlap"] = data["cases"]["renamed/overlap"]
+    baseline(suite).write_text(json.dumps(data))
+    status, output = run(suite, "-k", "baseline")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "entries of virtual.json without a case; delete or rename them" in output
+
+
+def test_ctrl_c_overwrites_neither_benchmarks_nor_baselines(suite: Path) -> None:
+    (suite / "perf" / "test_waiting.py").write_text(WAITING_TEST)
+    change_experiments(suite)
+    (suite / "out.json").write_text("the last whole result")
+    before = baseline(suite).read_bytes()
+    process = start(suite, "--benchmark-json=out.json", "--update-baselines")
+    deadline_s = time.monotonic() + 60
+    while not (suite / "started").exists() and time.monotonic() < deadline_s and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert (suite / "out.json").read_text() == "the last whole result"
+    assert baseline(suite).read_bytes() == before
+    assert "interrupted: no benchmark JSON was written" in output
+
+
+@pytest.mark.parametrize("markers", ["cpu", "gpu", "cpu and not slow"])
+def test_real_devices_are_not_measured_by_several_workers(markers: str, template: Path) -> None:
+    status, output = run(template, "-m", markers, "-n", "2")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    lines = [line for line in output.splitlines() if line]
+    assert lines == ["ERROR: real devices cannot be measured by several xdist workers at once; leave out -n"]
+
+
+def test_leaving_out_real_devices_in_words_is_no_request_for_them(template: Path) -> None:
+    status, output = run(template, "-m", "not gpu and not cpu", "-n", "2")
+    assert status == 0, output
+    assert "8 passed" in output
+
+
+def test_cpu_runs_in_real_time_and_is_compared_with_nothing(template: Path) -> None:
+    status, output = run(template, "-m", "cpu", "-k", "case")
+    assert status == 0, output
+    assert "5 passed" in output
