@@ -35,7 +35,7 @@ one_forward = st.one_of(st.just(Single()), st.builds(Dynamic, st.integers(1, 8))
 many_forwards = st.builds(
     Continuous, max_running=st.integers(1, 6), max_prefill_tokens=st.integers(1, 60), chunked=st.booleans()
 )
-machines = st.builds(VirtualMachine, has_gil=st.booleans())
+machines = st.builds(VirtualMachine, has_gil=st.booleans(), gil_releases=st.integers(0, 4))
 
 
 @st.composite
@@ -60,6 +60,17 @@ def workloads(draw: st.DrawFn, *, max_output_tokens: int) -> Workload:
     if kind == "gamma":
         return gamma(num, qps=draw(RATES), cv=draw(st.floats(0.1, 5)), seed=draw(SEEDS), lengths=each)
     return from_gaps(draw(st.lists(TIMES_NS, min_size=num, max_size=num)), each)
+
+
+@st.composite
+def scenarios_in_real_time(draw: st.DrawFn) -> Scenario:
+    """Draw what takes milliseconds on real threads; all requests arrive at the start, so none is late."""
+    batching: Batching = draw(one_forward | many_forwards)
+    outputs = 1 if isinstance(batching, Dynamic) else 4
+    each = draw(st.lists(lengths(max_output_tokens=outputs), min_size=1, max_size=5))
+    short = st.builds(Cost, st.sampled_from([0, 1, 100_000, 500_000]))
+    costs_of_stages = st.builds(Costs, *[short] * 5, host_work=st.sampled_from(WorkKind))
+    return Scenario("drawn", burst(len(each), each), batching, draw(costs_of_stages), draw(device_settings))
 
 
 @st.composite

@@ -10,17 +10,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from impl.costs import Cost, Costs
 from impl.errors import SettingError
 from impl.experiment import Result, Scenario, run
 from impl.ledger import Outcome
-from impl.machines import VirtualMachine
+from impl.machines import CpuMachine, VirtualMachine
 from impl.schedulers import SCHEDULERS, load
 from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Taken
 from impl.tokens import expected_tokens
-from tests.strategies import machines, scenarios
+from tests.strategies import machines, scenarios, scenarios_in_real_time
 
 
 def cost_of(cost: Cost, taken: Taken) -> int:
@@ -73,6 +73,18 @@ def test_every_request_ends_once_and_equal_runs_are_equal(
     require_sound(result)
     assert result.tokens == run(SCHEDULERS["normal"], scenario, machine).tokens
     assert repr(asdict(result)) == repr(asdict(again))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEDULERS)
+@settings(max_examples=25)
+@given(scenario=scenarios_in_real_time())
+def test_real_threads_deliver_the_same_tokens(name: str, scenario: Scenario) -> None:
+    result = run(SCHEDULERS[name], scenario, CpuMachine())
+    assert result.tokens == run(SCHEDULERS["normal"], scenario, VirtualMachine()).tokens
+    batches = [taken.batch_id for taken in result.timeline.taken]
+    for stage in (PRE, LAUNCH, FORWARD, COPY, SYNCHRONIZE, POST):
+        assert [span.batch_id for span in result.timeline.stage(stage)] == batches
 
 
 def test_load_returns_a_users_scheduler_under_its_name() -> None:
