@@ -188,6 +188,22 @@ def test_a_launch_blocks_while_the_queue_of_kernels_is_full(machine: Machine) ->
         assert start_ns + 0.6 * (end_ns - start_ns) <= flight.launched_ns < end_ns
 
 
+@pytest.mark.parametrize(
+    ("kernels", "shares"),
+    [
+        (1000, [0, 0]),  # one forward fills the queue: the next one is in when the first has run
+        (3000, [2 / 3, 2 / 3]),
+        (600, [0, -2 / 3]),  # 200 of the first forward's 600 must have run before 600 more fit in
+        (500, [0, -1, -1]),  # two fit in
+    ],
+)
+def test_the_virtual_queue_has_room_for_exactly_1000_kernels(kernels: int, shares: list[float]) -> None:
+    """A launch returns when this share of its own forward has run; below 0, so long before it starts."""
+    flights = in_a_row(VirtualMachine(), len(shares), DeviceSettings(kernels_per_forward=kernels))
+    found = [(flight.launched_ns - flight.times()[0]) / (FORWARD_MS * MS) for flight in flights]
+    assert found == pytest.approx(shares)
+
+
 def test_the_33rd_stream_of_a_run_is_refused(machine: Machine) -> None:
     def body(engine: Engine) -> None:
         for index in range(STREAM_RING + 1):

@@ -4,7 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impl.core import Item, Request
-from impl.tokens import MAX_REQUESTS, MODULUS, POSITIONS, STOP_TOKEN, code, encode, expected_tokens, token_of
+from impl.tokens import (
+    MAX_REQUESTS,
+    MODULUS,
+    MULTIPLIER,
+    POSITIONS,
+    STOP_TOKEN,
+    code,
+    encode,
+    expected_tokens,
+    token_of,
+)
 
 PLACES = st.tuples(st.integers(0, MAX_REQUESTS - 1), st.integers(0, POSITIONS - 1))
 
@@ -14,6 +24,11 @@ def test_tokens_of_different_places_differ(first: tuple[int, int], second: tuple
     tokens = {token_of(code(Request(request_id, 0), position)) for request_id, position in (first, second)}
     assert len(tokens) == len({first, second})
     assert STOP_TOKEN not in tokens
+
+
+@given(encoded=st.integers(0, MODULUS - 1))
+def test_a_token_can_be_decoded(encoded: int) -> None:
+    assert token_of(encoded) * pow(MULTIPLIER, -1, MODULUS) % MODULUS == encoded
 
 
 def test_a_code_fits_into_a_signed_32_bit_integer_of_the_device() -> None:
