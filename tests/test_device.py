@@ -123,6 +123,20 @@ def test_without_a_copy_stream_the_next_forward_waits_for_the_copy(machine: Mach
     assert gap_ns(has_copy_stream=True) < 0.8 * 20 * MS
 
 
+def test_the_virtual_device_has_one_compute_and_one_copy_engine() -> None:
+    flights: list[Flight] = []
+
+    def body(engine: Engine) -> None:
+        flights.extend(launch(engine, engine.stream(name)) for name in ("first", "second"))
+        for flight in flights:
+            engine.synchronize(flight)
+
+    play(VirtualMachine(), body, copy_ms=50)
+    (start_ns, first_end_ns, first_copied_ns), second = (flight.times() for flight in flights)
+    assert first_end_ns == start_ns + FORWARD_MS * MS
+    assert second == (first_end_ns, first_end_ns + FORWARD_MS * MS, first_copied_ns + 50 * MS)
+
+
 def forgets_to_wait(engine: Engine, prepare: Stream, stream: Stream) -> None:
     batch = engine.next_batch()
     assert batch is not None
