@@ -64,7 +64,11 @@ def test_what_was_learned_is_forgotten_when_costs_change() -> None:
     assert estimator(batch(size=2)) == pytest.approx(30 * MS, rel=0.01)
 
 
-@given(seen=st.lists(st.tuples(st.integers(1, 500), st.integers(0, 100_000), st.integers(0, 10**12)), min_size=1))
+@given(
+    seen=st.lists(
+        st.tuples(st.integers(1, 500), st.integers(0, 100_000), st.integers(0, 10**12)), min_size=1, max_size=12
+    )
+)
 def test_an_estimate_is_a_whole_number_of_nanoseconds_and_not_negative(seen: list[tuple[int, int, int]]) -> None:
     estimator = ForwardTimeEstimator()
     for size, num_tokens, forward_ns in seen:

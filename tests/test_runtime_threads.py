@@ -292,6 +292,34 @@ def test_two_threads_that_compute_in_a_library_take_the_longer_of_their_times() 
     pytest.fail("two threads in a library ran one after the other, where two processes ran side by side")
 
 
+def wake_ups_during(kind: WorkKind) -> int:
+    """Return how often a thread wakes from short sleeps while another one works for 100 ms."""
+    num_wake_ups = 0
+
+    def main(runtime: ThreadRuntime) -> None:
+        nonlocal num_wake_ups
+        done = threading.Event()
+
+        def work() -> None:
+            runtime.work(kind, 100 * MS)
+            done.set()
+
+        runtime.spawn(work, "worker")
+        while not done.is_set():
+            time.sleep(0.0005)
+            num_wake_ups += 1
+
+    play(main)
+    return num_wake_ups
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_gil(), reason="this Python runs without a GIL")
+def test_work_in_a_library_lets_other_threads_run_meanwhile_and_python_code_does_not() -> None:
+    """A thread that wakes waits 5 ms for the GIL of a computing one; one core is enough to see it."""
+    assert wake_ups_during(WorkKind.NATIVE) > 2 * wake_ups_during(WorkKind.SPIN)
+
+
 def test_sleeping_threads_take_the_longer_of_their_times() -> None:
     assert 50 * MS <= wall_ns(WorkKind.SLEEP, 50 * MS) < 95 * MS
 

@@ -92,7 +92,7 @@ def test_a_workload_has_a_whole_number_of_requests(num: int) -> None:
 
 
 def test_a_workload_is_not_larger_than_its_tokens_allow() -> None:
-    too_many = tuple(Request(0, 0) for _ in range(MAX_REQUESTS + 1))
+    too_many = (Request(0, 0),) * (MAX_REQUESTS + 1)
     with pytest.raises(SettingError, match=f"{MAX_REQUESTS + 1} requests; allowed: at most {MAX_REQUESTS}"):
         Workload(too_many)
 
