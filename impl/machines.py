@@ -34,19 +34,22 @@ class VirtualMachine:
 
     Args:
         has_gil: False models a free-threaded Python.
-        gil_releases: how often a launch lets go of the GIL; see `VirtualDevice`.
+        launch_tail_ns: see `VirtualDevice`.
+        gil_releases: see `VirtualDevice`.
     """
 
     name = "virtual"
     is_exact = True
 
-    def __init__(self, *, has_gil: bool = True, gil_releases: int = 0) -> None:
+    def __init__(self, *, has_gil: bool = True, launch_tail_ns: int = 0, gil_releases: int = 0) -> None:
         self._has_gil = has_gil
+        self._launch_tail_ns = launch_tail_ns
         self._gil_releases = gil_releases
 
     def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
         runtime = VirtualRuntime(has_gil=self._has_gil)
-        return runtime, VirtualDevice(runtime, settings, gil_releases=self._gil_releases), no_ranges
+        device = VirtualDevice(runtime, settings, launch_tail_ns=self._launch_tail_ns, gil_releases=self._gil_releases)
+        return runtime, device, no_ranges
 
 
 class CpuMachine:

@@ -13,6 +13,9 @@ WINDOW = 64
 """Finished forwards that an estimate rests on."""
 MARGIN_WINDOW = 8
 """Timed batches that set the margin."""
+FIRST_MARGIN = 0.05
+"""Margin, as a share of the host's time, until a few batches have been timed."""
+NUM_FIRST_TIMED = 3
 MAX_CLOSING_NS = 1_000_000
 """A batch that takes longer to close had to wait for requests; its timing says nothing about the estimates."""
 TOKENS_UNIT = 64.0
@@ -111,12 +114,13 @@ class Pacer:
 
     @property
     def margin_ns(self) -> int:
-        """Time by which batches are closed earlier than estimated: what all recent ones needed but the worst.
+        """By how much batches are closed earlier than estimated: what all recent ones but the worst needed.
 
         One hold-up of the host would otherwise make the next batches smaller for nothing.
         """
-        needed = sorted(self._needed_ns)
-        return max(0, needed[-2] if len(needed) > 1 else needed[0]) if needed else 0
+        if len(self._needed_ns) < NUM_FIRST_TIMED:
+            return round(FIRST_MARGIN * median_low(self._host_ns)) if self._host_ns else 0
+        return max(0, sorted(self._needed_ns)[-2])
 
     def close_ns(self) -> int | None:
         """Return when to close the next batch, while one forward runs; None before anything is known.

@@ -5,6 +5,8 @@ Stage times marked "reconstructed" are this project's own: they reproduce the ar
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from impl.batching import Continuous, Dynamic, Single
 from impl.costs import Cost, Costs, WorkKind, cost_ms
 from impl.device.protocol import ArticleMatmuls, DeviceSettings, LaunchBlocks, Matmuls
@@ -44,7 +46,6 @@ PROTOTYPE = Experiment(
     PAIR,
     section="4",
     real_scale=1.0,
-    real_rounds=2,
 )
 SATURATED = Experiment(
     Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)),
@@ -86,14 +87,18 @@ GIL = Experiment(
     Scenario("gil", BACKLOG, Single(), stages(120, 165, 120, host_work=WorkKind.SPIN)),
     pick("normal", "overlap", "overlap_three_thread"),
     section="10",
-    real_scale=0.3,
+    real_scale=0.2,
 )
 DYNAMIC = Scenario("dynamic_batching", constant(100, qps=50), Dynamic(32), stages(30, 150, 20))
 ORACLE = {"overlap_just_in_time_oracle": overlap_just_in_time_oracle}
 DYNAMIC_BATCHING = Experiment(
     DYNAMIC,
-    pick("normal", "overlap", "overlap_three_thread", "overlap_just_in_time") | ORACLE,
+    pick("normal", "overlap", "overlap_three_thread", "overlap_just_in_time"),
     section="11",
+    real_rounds=2,
+)
+JUST_IN_TIME = Experiment(
+    replace(DYNAMIC, id="just_in_time"), pick("normal", "overlap_just_in_time") | ORACLE, section="12.2", real_rounds=6
 )
 GROWING_COSTS = Costs(pre=cost_ms(30), forward=cost_ms(50, per_request=10), post=cost_ms(20))
 JUST_IN_TIME_GROWING = Experiment(
@@ -105,6 +110,7 @@ JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     pick("normal", "overlap_just_in_time") | ORACLE,
     section="12.2",
+    real_rounds=5,
 )
 LEADS = (-3, -1, 0, 1, 2, 3, 5)
 """How long before the running forward's end the next batch is closed, in units of pre."""
@@ -123,7 +129,6 @@ BACKLOG_SWEEP = tuple(
         Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
         PAIR,
         section="5.2",
-        real_rounds=2,
     )
     for forward_ms in FORWARDS_MS
 )
@@ -143,7 +148,7 @@ LOW_QPS = Experiment(
     ),
     TRIO,
     section="1",
-    real_scale=0.25,
+    real_scale=0.15,
 )
 HIGH_QPS = Experiment(
     Scenario(
@@ -223,7 +228,7 @@ def bulk_prefills(scenario_id: str, settings: DeviceSettings) -> Experiment:
         Scenario(scenario_id, burst(3), Single(), stages(20, 1000, 20), settings),
         pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
         section="beyond",
-        real_scale=0.03,
+        real_scale=0.02,
     )
 
 
@@ -244,7 +249,7 @@ LAUNCH_BOUND = Experiment(
     ),
     pick("normal", "overlap", "overlap_worker_thread", "overlap_worker_thread_no_wait"),
     section="13",
-    real_scale=0.05,
+    real_scale=0.04,
 )
 
 ARTICLE: tuple[Experiment, ...] = (
@@ -256,6 +261,7 @@ ARTICLE: tuple[Experiment, ...] = (
     MIXED_LITERAL,
     GIL,
     DYNAMIC_BATCHING,
+    JUST_IN_TIME,
     JUST_IN_TIME_GROWING,
     JUST_IN_TIME_LEARNING,
     ONE_FORWARD_LOW_QPS,

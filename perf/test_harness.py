@@ -1,13 +1,16 @@
-"""What the suite itself costs: benchmarks with a wide limit, since machines are shared; the figures are reported.
+"""What the suite itself costs, as benchmarks; the figures are reported at the end of a session.
 
-The goals are 50,000 requests a second on the virtual device and 100 µs of host time a forward on CUDA.
+The goals are 50,000 requests a second on the virtual device and 100 µs of host time a forward on CUDA. Machines are
+shared and differ, so what is asserted is a ratio, or a bound twice as wide as the goal.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
+import simpy
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from impl.batching import Batching, Dynamic, Single
@@ -21,7 +24,8 @@ from reports.records import NOTE
 
 NUM_REQUESTS = 20_000
 NUM_FORWARDS = 1_000
-LEAST_REQUESTS_PER_SECOND = 20_000
+MOST_EVENTS_PER_REQUEST = 40
+"""A request may cost as much as this many bare SimPy events, timed beside it."""
 MOST_OVERHEAD_US = 200
 
 
@@ -30,19 +34,35 @@ def test_virtual_device_speed(batching: Batching, benchmark: BenchmarkFixture, r
     """Simulate 20,000 requests under `overlap`, with every span and metric."""
     costs = Costs(pre=cost_ms(1), forward=cost_ms(1), post=cost_ms(1))
     scenario = Scenario("speed", burst(NUM_REQUESTS), batching, costs)
-    times_s = []
+    times_s, bare_s = [], []
 
     def simulate() -> None:
+        bare_s.append(time_bare_events(NUM_REQUESTS))
         start_s = time.perf_counter()
         run(overlap, scenario, VirtualMachine())
         times_s.append(time.perf_counter() - start_s)
 
     benchmark.pedantic(simulate, rounds=3)
     per_second = NUM_REQUESTS / min(times_s)
-    benchmark.extra_info["requests_per_second"] = per_second
-    name = request.node.callspec.id
-    request.node.user_properties.append((NOTE, f"virtual device, {name}: {per_second:,.0f} requests a second"))
-    assert per_second >= LEAST_REQUESTS_PER_SECOND
+    events = min(time_s / bare for time_s, bare in zip(times_s, bare_s, strict=True))
+    benchmark.extra_info.update(requests_per_second=per_second, events_per_request=events)
+    note = f"virtual device, {request.node.callspec.id}: {per_second:,.0f} requests a second, {events:.1f} bare events each"
+    request.node.user_properties.append((NOTE, note))
+    assert events <= MOST_EVENTS_PER_REQUEST
+
+
+def time_bare_events(num_events: int) -> float:
+    """Return the seconds that a SimPy process takes to wait for as many timeouts."""
+    env = simpy.Environment()
+
+    def wait() -> Iterator[simpy.Event]:
+        for _ in range(num_events):
+            yield env.timeout(1)
+
+    env.process(wait())
+    start_s = time.perf_counter()
+    env.run()
+    return time.perf_counter() - start_s
 
 
 @pytest.mark.gpu

@@ -6,19 +6,26 @@ import numpy as np
 
 from impl.schedulers import overlap, overlap_three_thread
 from perf.broken import just_in_time_with_doubled_estimate
-from perf.experiments import DYNAMIC_BATCHING, JUST_IN_TIME_GROWING, JUST_IN_TIME_LEARNING, LAUNCH_TIME, LEADS
+from perf.experiments import (
+    DYNAMIC_BATCHING,
+    JUST_IN_TIME,
+    JUST_IN_TIME_GROWING,
+    JUST_IN_TIME_LEARNING,
+    LAUNCH_TIME,
+    LEADS,
+)
 from perf.told import fixed_lead
 from reports.claims import Broken, Evidence, claim
 
 JIT, ORACLE = "overlap_just_in_time", "overlap_just_in_time_oracle"
 
 
-@claim(DYNAMIC_BATCHING, section="12.2", broken=Broken("plain overlap in its place", {JIT: overlap}))
+@claim(JUST_IN_TIME, section="12.2", broken=Broken("plain overlap in its place", {JIT: overlap}))
 def test_just_in_time_beats_normal_on_ttft_with_few_forwards(evidence: Evidence) -> None:
     """Dynamic batching at 50 QPS: mean TTFT at least 5 % below normal's, at most 1.4 times its forwards, the GPU
     idle for at most 2 % after the first forward. Throughput is capped by the arrivals.
     """
-    rounds = evidence.of(DYNAMIC_BATCHING)
+    rounds = evidence.of(JUST_IN_TIME)
     change = rounds.gain("ttft_mean_ns", JIT)
     evidence.at_most("change of mean TTFT", change, -0.05)
     forwards = rounds.metric("num_forwards", JIT) / rounds.metric("num_forwards", "normal")
@@ -29,7 +36,7 @@ def test_just_in_time_beats_normal_on_ttft_with_few_forwards(evidence: Evidence)
 
 
 @claim(
-    DYNAMIC_BATCHING,
+    JUST_IN_TIME,
     JUST_IN_TIME_LEARNING,
     section="12.2",
     broken=Broken("every forward estimated at a second", {JIT: just_in_time_with_doubled_estimate}),
@@ -37,7 +44,7 @@ def test_just_in_time_beats_normal_on_ttft_with_few_forwards(evidence: Evidence)
 def test_just_in_time_learns_forward_times_as_well_as_if_told(evidence: Evidence) -> None:
     """Mean TTFT within 2 % of the same scheduler told the true forward times, constant or growing with the batch."""
     ratios = []
-    for experiment in (DYNAMIC_BATCHING, JUST_IN_TIME_LEARNING):
+    for experiment in (JUST_IN_TIME, JUST_IN_TIME_LEARNING):
         rounds = evidence.of(experiment)
         ratios.append(rounds.gain("ttft_mean_ns", JIT, ORACLE))
         evidence.between(f"mean TTFT against the oracle, {experiment.id}", ratios[-1], -0.02, 0.02)

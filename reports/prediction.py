@@ -26,8 +26,13 @@ from reports.measure import Rounds
 
 NUM_CALIBRATION_STEPS = 12
 NUM_WARM_UP_STEPS = 3
-THREADED = ("overlap_three_thread", "overlap_just_in_time", "overlap_just_in_time_oracle")
-"""Schedulers with a launch thread: calibrated with `overlap_three_thread`, the others with `normal`."""
+CALIBRATED_WITH = {
+    "overlap_worker_thread": "overlap_worker_thread",
+    "overlap_three_thread": "overlap_three_thread",
+    "overlap_just_in_time": "overlap_three_thread",
+    "overlap_just_in_time_oracle": "overlap_three_thread",
+}
+"""Schedulers with a launch thread, and the one that calibrates them; `normal` calibrates the rest."""
 GIL_RELEASES = {"cuda": 4}
 """Graph replays in a launch on CUDA after the first one: two more units of the forward, the tokens, their copy."""
 
@@ -44,6 +49,8 @@ class Overheads:
     """By which forwards last longer than asked for."""
     post_ns: int
     """Copy, wake-up after the forward, and bookkeeping."""
+    launch_tail_ns: int
+    """From the start of a forward until its launch returns, where the device was idle."""
     gil_releases: int
     """How often a launch lets go of the GIL."""
 
@@ -66,15 +73,16 @@ def _longer(cost: Cost, by_ns: int) -> Cost:
     return replace(cost, fixed_ns=max(0, cost.fixed_ns + by_ns))
 
 
-def measure_overheads(machine: Machine, scheduler: Scheduler, costs: Costs) -> Overheads:
+def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario) -> Overheads:
     """Measure a scheduler's overheads on a machine in one short run, as medians over its steps.
 
     A stage's overhead is the time by which it ends later than it could have: it can start when its thread has
     finished the stage before and its input is there.
     """
     # Without the GIL in play: what threads wait for each other is for the virtual device to predict.
-    scenario = Scenario("calibration", burst(NUM_CALIBRATION_STEPS), Single(), replace(costs, host_work=WorkKind.SLEEP))
-    timeline = run(scheduler, scenario, machine).timeline
+    costs = replace(scenario.costs, host_work=WorkKind.SLEEP)
+    calibration = replace(scenario, workload=burst(NUM_CALIBRATION_STEPS), batching=Single(), costs=costs)
+    timeline = run(scheduler, calibration, machine).timeline
     forwards = {span.batch_id: span for span in timeline.stage(FORWARD)}
     prepared = {span.batch_id: span.end_ns for span in timeline.stage(PRE)}
     excess: dict[str, list[int]] = defaultdict(list)
@@ -89,12 +97,18 @@ def measure_overheads(machine: Machine, scheduler: Scheduler, costs: Costs) -> O
             ready_ns = _ready_ns(span, prepared, forwards)
             excess[span.stage].append(_end_ns(span, forwards) - max(start_ns, ready_ns) - _cost_ns(span, costs))
     wanted_ns = _one_request_ns(costs.forward)
+    tails = [
+        span.end_ns - forwards[span.batch_id].start_ns
+        for span in timeline.stage(LAUNCH)
+        if span.batch_id >= NUM_WARM_UP_STEPS
+    ]
     longer = [f.end_ns - f.start_ns - wanted_ns for f in list(forwards.values())[NUM_WARM_UP_STEPS:]]
     return Overheads(
         pre_ns=round(median(excess[PRE])),
         launch_ns=round(median(excess[LAUNCH])),
         forward_ns=round(median(longer)),
         post_ns=round(median(excess[POST])),
+        launch_tail_ns=max(0, round(median(tails))),
         gil_releases=GIL_RELEASES.get(machine.name, 0),
     )
 
@@ -144,15 +158,14 @@ class Prediction:
 def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> list[Prediction]:
     """Predict measured rounds on the virtual device, scheduler by scheduler."""
     scenario = with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario
-    calibrated = {
-        name: measure_overheads(machine, SCHEDULERS[name], scenario.costs)
-        for name in ("normal", "overlap_three_thread")
-        if name == "normal" or any(each in THREADED for each in rounds.results)
-    }
+    calibrators = {name: CALIBRATED_WITH.get(name, "normal") for name in rounds.results}
+    calibrated = {name: measure_overheads(machine, SCHEDULERS[name], scenario) for name in set(calibrators.values())}
     found = []
     for name in rounds.results:
-        overheads = calibrated["overlap_three_thread" if name in THREADED else "normal"]
-        virtual = VirtualMachine(has_gil=has_gil(), gil_releases=overheads.gil_releases)
+        overheads = calibrated[calibrators[name]]
+        virtual = VirtualMachine(
+            has_gil=has_gil(), launch_tail_ns=overheads.launch_tail_ns, gil_releases=overheads.gil_releases
+        )
         summary = run(schedulers[name], overheads.apply(scenario), virtual).metrics.summary
         found.append(
             Prediction(

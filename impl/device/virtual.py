@@ -44,13 +44,17 @@ class VirtualDevice:
     Args:
         runtime: whose time it lives in.
         settings: how forwards are launched.
-        gil_releases: how often a launch lets go of the GIL after the forward was enqueued, as every call into
-            a driver does; each time it has to be won back from threads that compute.
+        launch_tail_ns: how long a launch goes on at least after the forward could start: more kernels to enqueue.
+        gil_releases: how often it lets go of the GIL meanwhile, as every call into a driver does; each time the
+            GIL has to be won back from threads that compute.
     """
 
-    def __init__(self, runtime: VirtualRuntime, settings: DeviceSettings, *, gil_releases: int = 0) -> None:
+    def __init__(
+        self, runtime: VirtualRuntime, settings: DeviceSettings, *, launch_tail_ns: int = 0, gil_releases: int = 0
+    ) -> None:
         self._runtime = runtime
         self._settings = settings
+        self._launch_tail_ns = launch_tail_ns
         self._gil_releases = gil_releases
         self._streams = StreamRegistry()
         self._num_created = 0
@@ -72,7 +76,8 @@ class VirtualDevice:
         settings = self._settings
         if settings.launch_blocks is LaunchBlocks.PREVIOUS_FORWARD:
             self._runtime.sleep_until(stream.tail_ns, "the previous forward, inside the launch")
-        start_ns = max(self._runtime.now_ns(), stream.tail_ns, self._compute_free_ns)
+        now_ns = self._runtime.now_ns()
+        start_ns = max(now_ns, stream.tail_ns, self._compute_free_ns)
         end_ns = start_ns + forward_ns
         copy_end_ns = max(end_ns, self._copy_free_ns) + copy_ns
         self._compute_free_ns = end_ns
@@ -84,6 +89,8 @@ class VirtualDevice:
             self._wait_for_room(stream, times)
         if settings.launch_blocks is LaunchBlocks.OWN_FORWARD:
             self._runtime.sleep_until(end_ns, "its own forward, inside the launch")
+        if self._launch_tail_ns:
+            self._runtime.sleep_until(now_ns + self._launch_tail_ns, "the rest of its launch")
         for _ in range(self._gil_releases):
             self._runtime.wake()
         return times
