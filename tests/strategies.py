@@ -35,7 +35,9 @@ one_forward = st.one_of(st.just(Single()), st.builds(Dynamic, st.integers(1, 8))
 many_forwards = st.builds(
     Continuous, max_running=st.integers(1, 6), max_prefill_tokens=st.integers(1, 60), chunked=st.booleans()
 )
-machines = st.builds(VirtualMachine, has_gil=st.booleans(), gil_releases=st.integers(0, 4))
+machines = st.builds(
+    VirtualMachine, has_gil=st.booleans(), launch_tail_ns=st.integers(0, 3_000_000), gil_releases=st.integers(0, 4)
+)
 
 
 @st.composite
