@@ -37,7 +37,13 @@ class Engine:
     """One run of one scheduler."""
 
     def __init__(
-        self, runtime: Runtime, device: Device, workload: Workload, costs: Costs, batching: Batching, ranges: Ranges
+        self,
+        runtime: Runtime,
+        device: Device,
+        workload: Workload,
+        costs: Costs,
+        batching: Batching,
+        ranges: Ranges | None,
     ) -> None:
         self._runtime = runtime
         self._device = device
@@ -128,11 +134,10 @@ class Engine:
 
     def pre(self, batch: Batch, stream: Stream) -> None:
         """Prepare a batch on the host and upload its inputs on `stream`."""
-        start_ns = self.now_ns()
-        with self._ranges(PRE, batch.id):
-            self._runtime.work(self.costs.host_work, self.costs.pre(batch))
-            self._device.upload(batch, stream)
-        self._record(PRE, batch, start_ns)
+        start_ns = self._begin(PRE, batch)
+        self._runtime.work(self.costs.host_work, self.costs.pre(batch))
+        self._device.upload(batch, stream)
+        self._end(PRE, batch, start_ns)
 
     def launch(self, batch: Batch, stream: Stream) -> Flight:
         """Enqueue a batch's forward on `stream` and the copy of its tokens to the host.
@@ -140,21 +145,19 @@ class Engine:
         Raises:
             ProtocolError: if the batch was not prepared, or if `stream` does not wait for its inputs.
         """
-        start_ns = self.now_ns()
         costs = self.costs
-        with self._ranges(LAUNCH, batch.id):
-            self._runtime.work(costs.host_work, costs.launch(batch))
-            payload = self._device.launch(batch, stream, forward_ns=costs.forward(batch), copy_ns=costs.copy(batch))
-        return Flight(batch, self._record(LAUNCH, batch, start_ns), payload, stream_name=stream.name)
+        start_ns = self._begin(LAUNCH, batch)
+        self._runtime.work(costs.host_work, costs.launch(batch))
+        payload = self._device.launch(batch, stream, forward_ns=costs.forward(batch), copy_ns=costs.copy(batch))
+        return Flight(batch, self._end(LAUNCH, batch, start_ns), payload, stream.name)
 
     def synchronize(self, flight: Flight) -> None:
         """Wait until a forward's tokens are on the host; its times are known from then on."""
         if flight.forward_end_ns is not None:
             return  # nothing to wait for, and a forward is recorded once
-        start_ns = self.now_ns()
-        with self._ranges(SYNCHRONIZE, flight.batch.id):
-            self._device.wait(flight)
-        self._record(SYNCHRONIZE, flight.batch, start_ns)
+        start_ns = self._begin(SYNCHRONIZE, flight.batch)
+        self._device.wait(flight)
+        self._end(SYNCHRONIZE, flight.batch, start_ns)
         start_ns, end_ns, copy_end_ns = flight.times()
         spans = self.timeline.spans
         spans.append(Span(flight.stream_name, FORWARD, flight.batch.id, start_ns, end_ns))
@@ -172,20 +175,27 @@ class Engine:
         if flight.is_posted:
             raise ProtocolError(f"post of batch {batch.id} a second time; each flight is post-processed once")
         flight.is_posted = True
-        start_ns = self.now_ns()
-        with self._ranges(POST, batch.id):
-            self._runtime.work(self.costs.host_work, self.costs.post(batch))
-        end_ns = self._record(POST, batch, start_ns)
+        start_ns = self._begin(POST, batch)
+        self._runtime.work(self.costs.host_work, self.costs.post(batch))
+        end_ns = self._end(POST, batch, start_ns)
         seen = []
+        deliver, deliveries = self._ledger.deliver, self.timeline.deliveries
         for item, token in zip(batch.items, flight.tokens, strict=True):
-            outcome = self._ledger.deliver(item, token)
-            self.timeline.deliveries.append(Delivery(item.request.id, item.position, batch.id, end_ns, outcome))
+            outcome = deliver(item, token)
+            deliveries.append(Delivery(item.request.id, item.position, batch.id, end_ns, outcome))
             seen.append((item, outcome is Outcome.ENDED))
         self._results.put(seen)
 
-    def _record(self, stage: str, batch: Batch, start_ns: int) -> int:
+    def _begin(self, stage: str, batch: Batch) -> int:
+        if self._ranges is not None:
+            self._ranges.push(stage, batch.id)
+        return self.now_ns()
+
+    def _end(self, stage: str, batch: Batch, start_ns: int) -> int:
         end_ns = self.now_ns()
         self.timeline.spans.append(Span(self._runtime.thread_name(), stage, batch.id, start_ns, end_ns))
+        if self._ranges is not None:
+            self._ranges.pop()
         self._num_empty_polls = 0
         return end_ns
 

@@ -64,7 +64,8 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
     limit_ns = max(LATE_FLOOR_NS, round(LATE_SHARE * scenario.workload.mean_gap_ns))
     late_ns = 0
     for _ in range(MAX_ATTEMPTS):
-        result = _attempt(scheduler, scenario, machine)
+        with paused_garbage_collection():
+            result = _attempt(scheduler, scenario, machine)
         late_ns = result.timeline.late_ns
         # In virtual time only the modelled GIL makes an arrival late: part of the result, and the same every time.
         if machine.is_exact or late_ns <= limit_ns:
@@ -80,12 +81,11 @@ def _attempt(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Resu
     engine = Engine(runtime, device, scenario.workload, scenario.costs, scenario.batching, ranges)
 
     try:
-        with paused_garbage_collection():
-            runtime.run(
-                lambda: scheduler(engine),
-                progress=engine.progress,
-                stall_s=STALL_FLOOR_S + 3e-9 * scenario.costs.longest_fixed_ns,
-            )
+        runtime.run(
+            lambda: scheduler(engine),
+            progress=engine.progress,
+            stall_s=STALL_FLOOR_S + 3e-9 * scenario.costs.longest_fixed_ns,
+        )
         tokens = engine.finish()
     except (Deadlock, Stalled) as error:
         raise type(error)(f"{error}\n{engine.unfinished()}") from error

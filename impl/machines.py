@@ -8,7 +8,7 @@ from impl.device.cpu import CpuDevice
 from impl.device.protocol import Device, DeviceSettings
 from impl.device.virtual import VirtualDevice
 from impl.errors import DeviceUnavailable
-from impl.ranges import Ranges, no_ranges, nvtx_ranges
+from impl.ranges import Ranges, nvtx_ranges
 from impl.runtime.protocol import Runtime
 from impl.runtime.threads import ThreadRuntime
 from impl.runtime.virtual import VirtualRuntime
@@ -25,7 +25,7 @@ class Machine(Protocol):
     def is_exact(self) -> bool:
         """Whether equal runs give equal times."""
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
         """Make a runtime and a device for one run, which has room for `max_in_flight` forwards at a time."""
 
 
@@ -46,10 +46,10 @@ class VirtualMachine:
         self._launch_tail_ns = launch_tail_ns
         self._gil_releases = gil_releases
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
         runtime = VirtualRuntime(has_gil=self._has_gil)
         device = VirtualDevice(runtime, settings, launch_tail_ns=self._launch_tail_ns, gil_releases=self._gil_releases)
-        return runtime, device, no_ranges
+        return runtime, device, None  # no profiler can see virtual time
 
 
 class CpuMachine:
@@ -58,7 +58,7 @@ class CpuMachine:
     name = "cpu"
     is_exact = False
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
         runtime = ThreadRuntime()
         return runtime, CpuDevice(runtime, settings), nvtx_ranges()
 
@@ -82,7 +82,7 @@ class CudaMachine:
         self._module = cuda
         self.resources = cuda.CudaResources()
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges]:
+    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
         return (
             ThreadRuntime(),
             self._module.CudaDevice(self.resources, settings, max_in_flight=max_in_flight),

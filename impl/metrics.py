@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
+from typing import NamedTuple
 
 from impl.ledger import Outcome
 from impl.timeline import FORWARD, LAUNCH, Timeline
@@ -16,8 +17,7 @@ PERCENTILE_CONFIDENCE = 0.99
 """Probability with which a sample must reach beyond a percentile for that percentile to be reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestMetrics:
+class RequestMetrics(NamedTuple):
     """One request; times in nanoseconds, `arrival_ns` and `end_ns` from the start of the run."""
 
     id: int
@@ -32,8 +32,7 @@ class RequestMetrics:
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardMetrics:
+class ForwardMetrics(NamedTuple):
     """One forward; times in nanoseconds from the start of the run."""
 
     batch_id: int
@@ -124,16 +123,17 @@ def _requests(timeline: Timeline, workload: Workload) -> tuple[RequestMetrics, .
     taken_ns: dict[int, int] = {}
     for taken in timeline.taken:
         for request_id in taken.request_ids:
-            taken_ns.setdefault(request_id, taken.time_ns - start_ns)
+            if request_id not in taken_ns:
+                taken_ns[request_id] = taken.time_ns - start_ns
     delivered_ns: list[list[int]] = [[] for _ in workload.requests]
-    for delivery in timeline.deliveries:
-        if delivery.outcome in (Outcome.DELIVERED, Outcome.ENDED):
-            delivered_ns[delivery.request_id].append(delivery.time_ns - start_ns)
+    for request_id, _, _, time_ns, outcome in timeline.deliveries:
+        if outcome is Outcome.ENDED or outcome is Outcome.DELIVERED:
+            delivered_ns[request_id].append(time_ns - start_ns)
     result = []
     for request, times in zip(workload.requests, delivered_ns, strict=True):
         wait_ns = taken_ns[request.id] - request.arrival_ns
         ttft_ns = times[0] - request.arrival_ns
-        gaps = tuple([after - before for before, after in pairwise(times)])
+        gaps = tuple([after - before for before, after in pairwise(times)]) if len(times) > 1 else ()
         result.append(
             RequestMetrics(request.id, request.arrival_ns, wait_ns, ttft_ns, ttft_ns - wait_ns, gaps, times[-1])
         )

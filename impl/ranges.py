@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
-
 import nvtx
 
 DOMAIN = "overlap"
-_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
-class Ranges(Protocol):
-    """Makes the range of one stage of one batch."""
+class Ranges:
+    """Ranges named after the stage, with the batch's id as payload; they nest within a thread."""
 
-    def __call__(self, stage: str, batch_id: int, /) -> AbstractContextManager[object]: ...
+    def __init__(self, domain: nvtx.Domain) -> None:
+        self._domain = domain
+
+    def push(self, stage: str, batch_id: int) -> None:
+        """Begin a range on the calling thread."""
+        self._domain.push_range(self._domain.get_event_attributes(message=stage, payload=batch_id))
+
+    def pop(self) -> None:
+        """End the range that the calling thread began last."""
+        self._domain.pop_range()
 
 
-def no_ranges(stage: str, batch_id: int) -> AbstractContextManager[object]:
-    """Make no range: for virtual time, which no profiler can see."""
-    return _NOTHING
+def nvtx_ranges() -> Ranges | None:
+    """Return ranges if a tool listens, else None.
 
-
-def nvtx_ranges() -> Ranges:
-    """Return ranges named after the stage, in the domain "overlap", with the batch's id as payload.
-
-    Without a tool that listens, nvtx hands out a stand-in for the domain; then no ranges are made at all, because
-    even an empty one costs microseconds.
+    Without one, nvtx hands out a stand-in for the domain, and even an empty range would cost a microsecond.
     """
-    if isinstance(nvtx.get_domain(DOMAIN), nvtx.Domain):
-        return lambda stage, batch_id: nvtx.annotate(message=stage, domain=DOMAIN, payload=batch_id)
-    return no_ranges
+    domain = nvtx.get_domain(DOMAIN)
+    return Ranges(domain) if isinstance(domain, nvtx.Domain) else None

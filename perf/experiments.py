@@ -46,6 +46,7 @@ PROTOTYPE = Experiment(
     PAIR,
     section="4",
     real_scale=1.0,
+    real_rounds=2,
 )
 SATURATED = Experiment(
     Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)),
@@ -105,6 +106,7 @@ JUST_IN_TIME_GROWING = Experiment(
     Scenario("just_in_time_growing", poisson(1000, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     TRIO,
     section="12.2",
+    real_scale=0.08,
 )
 JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
@@ -222,13 +224,13 @@ STOP_TOKEN = endings("stop_token", Lengths(max_output_tokens=16, stop_after=1))
 LENGTH_LIMIT = endings("length_limit", Lengths(max_output_tokens=1))
 
 
-def bulk_prefills(scenario_id: str, settings: DeviceSettings) -> Experiment:
+def bulk_prefills(scenario_id: str, settings: DeviceSettings, *, real_scale: float = 0.03) -> Experiment:
     """Return three long prefills in a row whose launch may block."""
     return Experiment(
         Scenario(scenario_id, burst(3), Single(), stages(20, 1000, 20), settings),
         pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
         section="beyond",
-        real_scale=0.02,
+        real_scale=real_scale,
     )
 
 
@@ -239,7 +241,8 @@ LAUNCH_BLOCKED_BY_OWN = bulk_prefills(
 LAUNCH_BLOCKED_BY_PREVIOUS = bulk_prefills(
     "launch_blocked_by_previous_forward", DeviceSettings(launch_blocks=LaunchBlocks.PREVIOUS_FORWARD)
 )
-LAUNCH_QUEUE_FULL = bulk_prefills("launch_queue_full", DeviceSettings(kernels_per_forward=3000))
+# A kernel takes 15 µs at least, and the host 7 µs to launch it: 3,000 of them cannot be shorter than 60 ms.
+LAUNCH_QUEUE_FULL = bulk_prefills("launch_queue_full", DeviceSettings(kernels_per_forward=3000), real_scale=0.06)
 LAUNCH_BOUND = Experiment(
     Scenario(
         "launch_bound",

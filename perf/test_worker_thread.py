@@ -29,7 +29,7 @@ def test_a_worker_thread_that_is_not_waited_for_hides_long_launches(evidence: Ev
     rounds = evidence.of(LAUNCH_BOUND)
     s = Stages(rounds)
     expected = s.pre + s.n * s.launch + s.forward + s.post
-    evidence.equal("total without waiting", rounds.metric("total_ns", NO_WAIT), expected)
+    evidence.equal("total without waiting", rounds.metric("total_ns", NO_WAIT), expected, within=0.08)
     gain = rounds.gain("throughput_rps", NO_WAIT, "overlap")
     evidence.at_least("throughput over overlap's", gain, 0.3)
     evidence.show("throughput over overlap's", gain, "%")

@@ -26,7 +26,9 @@ class Tolerance:
 
 TOLERANCES = {
     "virtual": Tolerance(equal=1e-12, slack=0.0),  # rounding of means; whole nanoseconds are met exactly
-    "cuda": Tolerance(equal=0.03, slack=0.0),
+    # Formulas leave out the host's overhead, up to half a millisecond in a step of 10 ms; the prediction test,
+    # which counts it, is the strict one.
+    "cuda": Tolerance(equal=0.05, slack=0.0),
     # A shared CPU shows that real threads behave; it is no instrument for the last percent.
     "cpu": Tolerance(equal=0.15, slack=0.05),
 }

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from impl.batching import Single
-from impl.costs import Costs, cost_ms
-from impl.device.protocol import DeviceSettings
 from impl.engine import Scheduler
-from impl.experiment import Scenario, run
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine
-from impl.schedulers.normal import normal
-from impl.workload import burst
+from impl.workload import Workload
 from reports.claims import Claim, Evidence
 from reports.machine import has_gil
 from reports.measure import Experiment, Rounds, measure_rounds
@@ -20,10 +15,7 @@ from reports.prediction import Prediction, predict
 from reports.verdict import Verdict
 
 MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": CpuMachine, "cuda": CudaMachine}
-WARM_UP = Scenario(
-    "warm_up", burst(5), Single(), Costs(pre=cost_ms(5), forward=cost_ms(10), copy=cost_ms(1), post=cost_ms(5))
-)
-"""The first run on a real machine; its result is not used."""
+NUM_WARM_UP_REQUESTS = 3
 MAX_EXTENSIONS = 3
 """An undecided claim gets its number of rounds again, this often at most."""
 
@@ -51,10 +43,7 @@ class Lab:
         if device not in self._machines:
             if device == "cuda":
                 self._progress("calibrating forwards on the GPU")
-            machine = MACHINES[device]()
-            if not machine.is_exact:
-                run(normal, WARM_UP, machine)
-            self._machines[device] = machine
+            self._machines[device] = MACHINES[device]()
         return self._machines[device]
 
     def predictions(self, experiment: Experiment, device: str) -> list[Prediction]:
@@ -69,15 +58,16 @@ class Lab:
             self._rounds[key] = Rounds(experiment.on(machine))
             if not machine.is_exact:
                 self._progress(f"{experiment.id} on {device}: {experiment.real_rounds} paired rounds")
-                if experiment.scenario.settings != DeviceSettings():
-                    self._warm_up(experiment, machine)
+                self._warm_up(experiment, machine)
             self._extend(experiment, device)
         return self._rounds[key]
 
     def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
-        """Run the experiment's first scheduler once and forget it: what its settings need is made at first use."""
+        """Run the experiment's first requests once and forget it: what its settings need is made at first use."""
+        scenario = experiment.on(machine)
+        few = replace(scenario, workload=Workload(scenario.workload.requests[:NUM_WARM_UP_REQUESTS]))
         name, scheduler = next(iter(experiment.schedulers.items()))
-        measure_rounds(Rounds(experiment.on(machine)), {name: scheduler}, machine, num_rounds=1)
+        measure_rounds(Rounds(few), {name: scheduler}, machine, num_rounds=1)
 
     def _all_schedulers(self, experiment: Experiment) -> dict[str, Scheduler]:
         users = self._user_schedulers if experiment.is_open_to_users else {}

@@ -162,7 +162,8 @@ class VirtualQueue(Generic[T]):
         if self._is_closed:
             raise ProtocolError(f"put into queue {self._name!r} after it was closed")
         self._items.append(item)
-        self._wake_one()
+        if self._readers:
+            self._wake_one()
 
     def close(self) -> None:
         self._is_closed = True
@@ -177,8 +178,12 @@ class VirtualQueue(Generic[T]):
                 return
 
     def get(self, timeout_ns: int | None = None) -> T | None:
+        if self._items:
+            return self._items.popleft()
+        if timeout_ns is not None and timeout_ns <= 0:
+            return None
         env = self._runtime.env
-        deadline_ns = None if timeout_ns is None else env.now + max(0, timeout_ns)
+        deadline_ns = None if timeout_ns is None else env.now + timeout_ns
         while not self._items:
             if self._is_closed or (deadline_ns is not None and env.now >= deadline_ns):
                 return None
