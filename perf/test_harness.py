@@ -7,7 +7,7 @@ shared and differ, so what is asserted is a ratio, or a bound twice as wide as t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 import simpy
@@ -56,7 +56,7 @@ def time_bare_events(num_events: int) -> float:
     """Return the seconds that a SimPy process takes to wait for as many timeouts."""
     env = simpy.Environment()
 
-    def wait() -> Iterator[simpy.Event]:
+    def wait() -> Generator[simpy.Event, None, None]:
         for _ in range(num_events):
             yield env.timeout(1)
 

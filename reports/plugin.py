@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -25,7 +25,7 @@ from reports.verdict import Verdict
 
 DEVICE_MARKS = {"virtual": None, "cpu": "cpu", "cuda": "gpu"}
 """Devices and the marker by which -m selects their tests; virtual ones always run."""
-USERS = pytest.StashKey[dict[str, Scheduler]]()
+USERS = pytest.StashKey[Mapping[str, Scheduler]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

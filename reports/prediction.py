@@ -167,6 +167,7 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
             has_gil=has_gil(), launch_tail_ns=overheads.launch_tail_ns, gil_releases=overheads.gil_releases
         )
         summary = run(schedulers[name], overheads.apply(scenario), virtual).metrics.summary
+        assert summary.throughput_rps is not None, "a run with a real machine's overheads takes time"
         found.append(
             Prediction(
                 name,
@@ -181,10 +182,12 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
 
 def with_measured_forwards(rounds: Rounds) -> Scenario:
     """Return the scenario with the forward times measured under `normal`: literal products take what they take."""
-    prefill, decode = [], []
+    prefill: list[int] = []
+    decode: list[int] = []
     for result in rounds.of("normal"):
-        for forward in result.metrics.forwards:
-            (prefill if forward.num_tokens > forward.size else decode).append(forward.end_ns - forward.start_ns)
+        for run_forward in result.metrics.forwards:
+            times_ns = prefill if run_forward.num_tokens > run_forward.size else decode
+            times_ns.append(run_forward.end_ns - run_forward.start_ns)
     fixed_ns = round(median(decode))
     per_token_ns = 0
     if prefill:

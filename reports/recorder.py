@@ -41,10 +41,10 @@ class Recorder:
                 case = CaseRecord(**value)  # type: ignore[arg-type] # user properties are typed as objects
                 self._cases[case.case, case.device] = report.nodeid, case
             elif name == CLAIM:
-                claim = ClaimRecord(**value)  # type: ignore[arg-type]
+                claim = ClaimRecord(**value)  # type: ignore[arg-type] # as above
                 self._claims[claim.claim, claim.device] = report.nodeid, claim
             elif name == PREDICTION:
-                made = PredictionRecord(**value)  # type: ignore[arg-type]
+                made = PredictionRecord(**value)  # type: ignore[arg-type] # as above
                 self._predictions[made.experiment, made.scheduler, made.device] = made
             elif name == NOTE:
                 self._notes.append(str(value))

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from impl.core import Batch, Flight
 from impl.device.protocol import QUEUE_CAPACITY, DeviceSettings, LaunchBlocks
@@ -149,7 +150,7 @@ class CpuDevice:
         num_kernels = self._settings.kernels_per_forward
         for index in range(1, num_kernels + 1):
             until_ns = forward_ns * index // num_kernels
-            stream.enqueue(lambda until_ns=until_ns: sleep_until(forward.start.time_ns + until_ns))
+            stream.enqueue(partial(_run_until, forward, until_ns))
 
     def wait(self, flight: Flight) -> None:
         forward: _Forward = flight.payload
@@ -162,6 +163,11 @@ class CpuDevice:
     def close(self) -> None:
         for stream in self._streams:
             stream.stop()
+
+
+def _run_until(forward: _Forward, until_ns: int) -> None:
+    """Sleep until `until_ns` after the forward's start, which is known only once the stream has reached it."""
+    sleep_until(forward.start.time_ns + until_ns)
 
 
 def _copy(forward: _Forward, copy_ns: int) -> None:

@@ -222,7 +222,8 @@ class CudaDevice:
         self._resources.give_back(slot)
 
     def _host_ns(self, event: torch.cuda.Event) -> int:
-        return self._anchor_ns + round(self._anchor.elapsed_time(event) * 1e6)
+        elapsed_ms: float = self._anchor.elapsed_time(event)
+        return self._anchor_ns + round(elapsed_ms * 1e6)
 
     def close(self) -> None:
         torch.cuda.synchronize(self._resources.device)

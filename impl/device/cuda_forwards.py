@@ -118,7 +118,8 @@ class CalibratedForwards:
             graph.replay()
             end.record()
             end.synchronize()
-            times.append(start.elapsed_time(end) * 1e6)
+            elapsed_ms: float = start.elapsed_time(end)
+            times.append(elapsed_ms * 1e6)
         return median(times)
 
 
@@ -147,4 +148,5 @@ def measure_copy_rate(device: torch.device, num_bytes: int = 2**26) -> float:
         target.copy_(source, non_blocking=True)
     end.record()
     end.synchronize()
-    return REPEATS * num_bytes / (start.elapsed_time(end) * 1e6)
+    elapsed_ms: float = start.elapsed_time(end)
+    return REPEATS * num_bytes / (elapsed_ms * 1e6)

@@ -74,7 +74,7 @@ class ThreadRuntime:
     def queue(self, name: str) -> ThreadQueue[T]:
         made: ThreadQueue[T] = ThreadQueue(name)
         with self._lock:
-            self._queues.append(made)  # type: ignore[arg-type]
+            self._queues.append(made)  # type: ignore[arg-type] # items of any type: from here it is only aborted
         if self.has_failed.is_set():
             made.abort()
         return made

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
 import greenlet
@@ -39,6 +40,10 @@ class _VirtualThread(greenlet.greenlet):
 
     def resume(self, event: Event) -> None:
         self.switch()
+
+
+_current_thread: Callable[[], _VirtualThread] = greenlet.getcurrent
+"""For virtual threads only: in SimPy's loop it would return a greenlet without a name."""
 
 
 class VirtualRuntime:
@@ -78,13 +83,13 @@ class VirtualRuntime:
             raise
 
     def thread_name(self) -> str:
-        return greenlet.getcurrent().name  # type: ignore[attr-defined,no-any-return]
+        return _current_thread().name
 
     def wait(self, event: Event, what: str) -> None:
         """Block the calling virtual thread until `event` happens."""
-        thread = greenlet.getcurrent()
-        thread.waits_for = what  # type: ignore[attr-defined]
-        event.callbacks.append(thread.resume)  # type: ignore[union-attr,attr-defined]
+        thread = _current_thread()
+        thread.waits_for = what
+        event.callbacks.append(thread.resume)
         self._hub.switch()
 
     def sleep_until(self, time_ns: int, what: str) -> None:
@@ -148,6 +153,12 @@ class VirtualRuntime:
         self._threads.clear()
 
 
+def _give_up(reader: Event, _: Event) -> None:
+    """Wake a reader whose time is over, unless an item has woken it."""
+    if not reader.triggered:
+        reader.succeed()
+
+
 class VirtualQueue(Generic[T]):
     """A FIFO in virtual time."""
 
@@ -192,7 +203,7 @@ class VirtualQueue(Generic[T]):
             if deadline_ns is not None:
                 timer = Timeout(env, deadline_ns - env.now)
                 assert timer.callbacks is not None
-                timer.callbacks.append(lambda _, reader=reader: reader.triggered or reader.succeed())
+                timer.callbacks.append(partial(_give_up, reader))
             self._runtime.wait(reader, f"queue {self._name!r}")
             self._runtime.wake()
         return self._items.popleft()

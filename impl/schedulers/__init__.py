@@ -13,6 +13,18 @@ from impl.schedulers.overlap_post_thread import overlap_post_thread
 from impl.schedulers.overlap_three_thread import overlap_three_thread
 from impl.schedulers.overlap_worker_thread import overlap_worker_thread, overlap_worker_thread_no_wait
 
+__all__ = [
+    "SCHEDULERS",
+    "load",
+    "normal",
+    "overlap",
+    "overlap_just_in_time",
+    "overlap_post_thread",
+    "overlap_three_thread",
+    "overlap_worker_thread",
+    "overlap_worker_thread_no_wait",
+]
+
 SCHEDULERS: dict[str, Scheduler] = {
     "normal": normal,
     "overlap": overlap,
