@@ -51,7 +51,7 @@ def _relative(own: dict[str, float | None] | None, normal: dict[str, float | Non
 def to_markdown(frame: pd.DataFrame, experiments: list[str]) -> str:
     """Return rows of the given experiments as a Markdown table."""
     lines = [
-        "| experiment | scheduler | throughput: article | virtual | GPU | mean TTFT: article | virtual | GPU | forwards |",
+        "| experiment | scheduler | throughput: article | virtual | GPU | TTFT: article | virtual | GPU | forwards |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in frame[frame["experiment"].isin(experiments)].to_dict("records"):
