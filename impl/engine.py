@@ -24,7 +24,7 @@ from impl.workload import Workload
 T = TypeVar("T")
 
 MAX_EMPTY_POLLS = 100_000
-"""Answers "nothing now" in a row, with nothing else happening, after which a scheduler counts as stuck."""
+"""Answers "nothing now" at one instant after which a scheduler counts as stuck."""
 
 
 class Scheduler(Protocol):
@@ -54,6 +54,7 @@ class Engine:
         self._num_arrived = 0
         self._num_batches = 0
         self._num_empty_polls = 0
+        self._last_poll_ns: int | None = None
         # Results travel to the thread that schedules as messages, so the policy needs no lock.
         self._results: Queue[list[tuple[Item, bool]]] = runtime.queue("results and arrivals")
         self._ledger = Ledger(workload)
@@ -89,7 +90,6 @@ class Engine:
             self._receive()
             items = self._policy.schedule()
             if items:
-                self._num_empty_polls = 0
                 return self._take(items)
             if self._num_arrived == len(self._arrivals) and self._policy.is_drained:
                 return None
@@ -125,11 +125,14 @@ class Engine:
         return batch
 
     def _count_empty_poll(self) -> None:
-        self._num_empty_polls += 1
+        """Find a scheduler that polls for ever in virtual time, where time stands still meanwhile."""
+        now_ns = self.now_ns()
+        self._num_empty_polls = self._num_empty_polls + 1 if now_ns == self._last_poll_ns else 0
+        self._last_poll_ns = now_ns
         if self._num_empty_polls > MAX_EMPTY_POLLS:
             raise ProtocolError(
-                f"the scheduler asked {MAX_EMPTY_POLLS} times in a row for a batch without waiting, and nothing else "
-                "happened; use next_batch(wait=True) when no forward is in flight"
+                f"the scheduler asked {MAX_EMPTY_POLLS} times for a batch without waiting, and no time passed; "
+                "use next_batch(wait=True) when no forward is in flight"
             )
 
     def pre(self, batch: Batch, stream: Stream) -> None:
@@ -196,7 +199,6 @@ class Engine:
         self.timeline.spans.append(Span(self._runtime.thread_name(), stage, batch.id, start_ns, end_ns))
         if self._ranges is not None:
             self._ranges.pop()
-        self._num_empty_polls = 0
         return end_ns
 
     def progress(self) -> int:

@@ -72,7 +72,8 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
             return result
     raise RunFailed(
         f"scenario {scenario.id!r}: in {MAX_ATTEMPTS} attempts an arrival reached the waiting scheduler up to "
-        f"{late_ns / 1e6:.2f} ms late; allowed: {limit_ns / 1e6:.2f} ms. The machine is too busy to measure on"
+        f"{late_ns / 1e6:.2f} ms late; allowed: {limit_ns / 1e6:.2f} ms. "
+        "The machine is too busy to measure on, or the scheduler's own threads hold the GIL"
     )
 
 

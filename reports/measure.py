@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from impl.engine import Scheduler
-from impl.errors import RunFailed
+from impl.errors import RunFailed, SettingError
 from impl.experiment import Result, Scenario, run
 from impl.machines import Machine
 
@@ -66,11 +66,18 @@ def case_id(experiment: str, scheduler: str) -> str:
     return f"{experiment}/{scheduler}"
 
 
-def cases(experiments: Iterable[Experiment], users: Iterable[str]) -> list[Case]:
-    """Return every case, with the users' schedulers in each experiment that is open to them."""
-    names = list(users)
+def cases(experiments: Sequence[Experiment], users: Sequence[str]) -> list[Case]:
+    """Return every case, with the users' schedulers in each experiment that is open to them.
+
+    Raises:
+        SettingError: if a user's scheduler has the name of one that an experiment already has.
+    """
+    for experiment in experiments:
+        taken = sorted(set(users) & set(experiment.schedulers))
+        if taken:
+            raise SettingError(f"--scheduler: experiment {experiment.id!r} has a scheduler {taken[0]!r}; rename yours")
     return [Case(e, name) for e in experiments for name in e.schedulers] + [
-        Case(e, name, is_user=True) for e in experiments if e.is_open_to_users for name in names
+        Case(e, name, is_user=True) for e in experiments if e.is_open_to_users for name in users
     ]
 
 

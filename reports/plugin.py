@@ -70,15 +70,19 @@ def load_users(paths: Iterable[str]) -> dict[str, Scheduler]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "case" in metafunc.fixturenames:
-        users = metafunc.config.stash[USERS]
-        found = [(case, device) for device in DEVICE_MARKS for case in cases(metafunc.module.EXPERIMENTS, users)]
+    if {"case", "device", "check_case"} <= set(metafunc.fixturenames):
+        try:
+            users: Mapping[str, Scheduler] = metafunc.config.stash[USERS]
+            every = cases(metafunc.module.EXPERIMENTS, tuple(users))
+        except SettingError as error:
+            raise pytest.UsageError(str(error)) from error
+        found = [(case, device) for device in DEVICE_MARKS for case in every]
         parameters = [
             pytest.param(case, device, id=f"{case.experiment.id}-{case.scheduler}-{device}", marks=_marks(device))
             for case, device in found
         ]
         metafunc.parametrize(("case", "device"), parameters)
-    elif "predicted" in metafunc.fixturenames:
+    elif {"predicted", "device", "lab"} <= set(metafunc.fixturenames):
         parameters = [
             pytest.param(experiment, device, id=f"{experiment.id}-{device}", marks=_marks(device))
             for device in DEVICE_MARKS
@@ -86,8 +90,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if device != "virtual"
         ]
         metafunc.parametrize(("predicted", "device"), parameters)
-    elif "device" in metafunc.fixturenames:
+    elif "device" in metafunc.fixturenames and not _has_own_parameters(metafunc, "device"):
         metafunc.parametrize("device", [pytest.param(d, id=d, marks=_marks(d)) for d in DEVICE_MARKS])
+
+
+def _has_own_parameters(metafunc: pytest.Metafunc, name: str) -> bool:
+    """Return whether a test parametrizes a name itself."""
+    return any(name in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
 
 
 def _marks(device: str) -> list[pytest.MarkDecorator]:

@@ -102,8 +102,8 @@ class Recorder:
             ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        claimed = {device for _, device in self._claims}
-        for device in sorted(claimed | {device for *_, device in self._predictions}):
+        keys = (*self._claims, *self._cases, *self._predictions)
+        for device in sorted({device for *_, device in keys}):
             self._print_device(terminalreporter, device)
         for note in self._notes:
             terminalreporter.write_line(note)
@@ -111,7 +111,7 @@ class Recorder:
     def _print_device(self, terminal: pytest.TerminalReporter, device: str) -> None:
         claims = [record for _, record in self._claims.values() if record.device == device]
         cases = [record for _, record in self._cases.values() if record.device == device]
-        gpu = next((record.machine.get("gpu") for record in cases), None)
+        gpu = describe(device).get("gpu") if any(r.verdict != "NOT RUN" for r in claims) or cases else None
         try:
             baselines = Baselines.read(file_for(device, gpu))
             article = read_article(FOLDER / "article.json")

@@ -10,7 +10,7 @@ from impl.batching import Continuous
 from impl.costs import WorkKind
 from impl.device.protocol import DeviceSettings
 from impl.engine import Engine
-from impl.errors import Deadlock, ProtocolError, RunFailed, SettingError
+from impl.errors import Deadlock, ProtocolError, RunFailed, SettingError, Stalled
 from impl.experiment import Scenario
 from impl.machines import CpuMachine, Machine, VirtualMachine
 from impl.schedulers import SCHEDULERS
@@ -57,11 +57,19 @@ def test_a_batch_lost_in_the_middle_is_named_by_the_deadlock_it_causes() -> None
     assert told in str(caught.value)
 
 
-def test_polling_while_nothing_happens_is_an_error(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
+def test_polling_while_time_stands_still_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("impl.engine.MAX_EMPTY_POLLS", 1000)
     served = scenario(from_gaps([0, 60_000 * MS]))
-    with pytest.raises(ProtocolError, match="asked 1000 times in a row for a batch without waiting"):
-        attempt(faulty.polls_for_ever, served, machine)
+    with pytest.raises(ProtocolError, match="asked 1000 times for a batch without waiting, and no time passed"):
+        attempt(faulty.polls_for_ever, served)
+
+
+@pytest.mark.slow
+def test_polling_for_ever_in_real_time_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("impl.experiment.STALL_FLOOR_S", 0.3)
+    served = scenario(from_gaps([0, 60_000 * MS]))
+    with pytest.raises(Stalled, match="nothing was recorded"):
+        attempt(faulty.polls_for_ever, served, CpuMachine())
 
 
 def test_polls_with_something_between_them_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

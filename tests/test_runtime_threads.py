@@ -232,9 +232,9 @@ def test_closing_ends_every_reader() -> None:
 
 @pytest.mark.parametrize("kind", WorkKind)
 def test_work_takes_its_time(kind: WorkKind) -> None:
-    do_work(kind, 0)
+    do_work(kind, 0, lambda: None)
     begin_ns = time.perf_counter_ns()
-    do_work(kind, 30 * MS)
+    do_work(kind, 30 * MS, lambda: None)
     assert time.perf_counter_ns() - begin_ns >= 30 * MS * 0.99
 
 

@@ -140,7 +140,7 @@ class CpuDevice:
         copies_on = self._copy_stream or stream
         if copies_on is not stream:
             copies_on.wait_event(forward.end)
-        copies_on.enqueue(lambda: _copy(forward, copy_ns))
+        copies_on.enqueue(partial(self._copy, forward, copy_ns))
         stream.issue()
         if settings.launch_blocks is LaunchBlocks.OWN_FORWARD:
             forward.end.synchronize(self._runtime)
@@ -150,7 +150,17 @@ class CpuDevice:
         num_kernels = self._settings.kernels_per_forward
         for index in range(1, num_kernels + 1):
             until_ns = forward_ns * index // num_kernels
-            stream.enqueue(partial(_run_until, forward, until_ns))
+            stream.enqueue(partial(self._run_until, forward, until_ns))
+
+    def _run_until(self, forward: _Forward, until_ns: int) -> None:
+        """Sleep until `until_ns` after the forward's start, which is known only once the stream has reached it."""
+        sleep_until(forward.start.time_ns + until_ns, self._runtime.require_running)
+
+    def _copy(self, forward: _Forward, copy_ns: int) -> None:
+        if copy_ns:
+            sleep_until(time.perf_counter_ns() + copy_ns, self._runtime.require_running)
+        forward.on_host.extend(forward.on_device)
+        forward.copied.record()
 
     def wait(self, flight: Flight) -> None:
         forward: _Forward = flight.payload
@@ -163,15 +173,3 @@ class CpuDevice:
     def close(self) -> None:
         for stream in self._streams:
             stream.stop()
-
-
-def _run_until(forward: _Forward, until_ns: int) -> None:
-    """Sleep until `until_ns` after the forward's start, which is known only once the stream has reached it."""
-    sleep_until(forward.start.time_ns + until_ns)
-
-
-def _copy(forward: _Forward, copy_ns: int) -> None:
-    if copy_ns:
-        sleep_until(time.perf_counter_ns() + copy_ns)
-    forward.on_host.extend(forward.on_device)
-    forward.copied.record()

@@ -69,7 +69,7 @@ class ThreadRuntime:
 
     def work(self, kind: WorkKind, duration_ns: int) -> None:
         if duration_ns:
-            do_work(kind, duration_ns)
+            do_work(kind, duration_ns, self.require_running)
 
     def queue(self, name: str) -> ThreadQueue[T]:
         made: ThreadQueue[T] = ThreadQueue(name)

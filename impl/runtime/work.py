@@ -7,11 +7,13 @@ import hashlib
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from impl.costs import WorkKind
 
 COARSE_SLEEP_RESERVE_NS = 150_000
 """A sleep ends up to this much late; the rest of a wait is spent giving up the core again and again."""
+LONGEST_SLEEP_NS = 100_000_000
 PR_SET_TIMERSLACK = 29
 """Source: prctl(2)."""
 _CALIBRATION_ITERATIONS = 20_000
@@ -23,11 +25,14 @@ def sharpen_timer() -> None:
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-def sleep_until(time_ns: int) -> None:
-    """Sleep until `time.perf_counter_ns()` reads `time_ns`, without holding the GIL meanwhile."""
-    remaining_ns = time_ns - time.perf_counter_ns()
-    if remaining_ns > COARSE_SLEEP_RESERVE_NS:
-        time.sleep((remaining_ns - COARSE_SLEEP_RESERVE_NS) * 1e-9)
+def sleep_until(time_ns: int, check: Callable[[], None]) -> None:
+    """Sleep until `time.perf_counter_ns()` reads `time_ns`, without holding the GIL meanwhile.
+
+    `check` is called every `LONGEST_SLEEP_NS`; it raises to end the sleep.
+    """
+    while (remaining_ns := time_ns - time.perf_counter_ns()) > COARSE_SLEEP_RESERVE_NS:
+        check()
+        time.sleep(min(remaining_ns - COARSE_SLEEP_RESERVE_NS, LONGEST_SLEEP_NS) * 1e-9)
     while time.perf_counter_ns() < time_ns:
         time.sleep(0)
 
@@ -68,10 +73,10 @@ def _stretch(iterations: int) -> None:
 _native = NativeWork()
 
 
-def do_work(kind: WorkKind, duration_ns: int) -> None:
-    """Spend a stage's time in the calling thread."""
+def do_work(kind: WorkKind, duration_ns: int, check: Callable[[], None]) -> None:
+    """Spend a stage's time in the calling thread; `check` raises to end a sleep early."""
     if kind is WorkKind.SLEEP:
-        sleep_until(time.perf_counter_ns() + duration_ns)
+        sleep_until(time.perf_counter_ns() + duration_ns, check)
     elif kind is WorkKind.SPIN:
         spin(duration_ns)
     else:
