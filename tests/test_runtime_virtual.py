@@ -199,7 +199,7 @@ def test_a_scheduler_that_loops_for_ever_is_stopped_and_shown(
 
 @pytest.mark.slow
 def test_a_scheduler_that_polls_while_requests_are_to_come_is_told_to_wait() -> None:
-    with pytest.raises(ProtocolError, match="asked 100000 times in a row for a batch without waiting") as caught:
+    with pytest.raises(ProtocolError, match="asked 100000 times for a batch without waiting") as caught:
         attempt(faulty.polls_for_ever, scenario(from_gaps([0, MS])))
     assert "use next_batch(wait=True) when no forward is in flight" in str(caught.value)
 
