@@ -55,7 +55,7 @@ class Batching(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """All waiting requests up to `max_batch_size` go into one forward, which ends them (article, chapter 11)."""
+    """All waiting requests up to `max_batch_size` go into one forward, which ends them (article, section 11)."""
 
     max_batch_size: int
 
@@ -75,7 +75,7 @@ class Dynamic:
 
 
 def Single() -> Dynamic:  # noqa: N802 - named like the rules beside it
-    """One request a forward (article, chapters 4 to 10)."""
+    """One request a forward (article, sections 4 to 10)."""
     return Dynamic(max_batch_size=1)
 
 

@@ -118,10 +118,12 @@ class Engine:
             self.timeline.late_ns = max(self.timeline.late_ns, self.now_ns() - due_ns)
 
     def _take(self, items: list[Item]) -> Batch:
-        batch = Batch(self._num_batches, items, sum([item.num_tokens for item in items]), not items[0].position)
+        num_tokens = sum([item.num_tokens for item in items])
+        # A policy never mixes the two: a prompt, or a chunk of one, produces output 0 or none.
+        batch = Batch(self._num_batches, items, num_tokens, is_prefill=items[0].position in (None, 0))
         self._num_batches += 1
         ids = tuple([item.request.id for item in items])
-        self.timeline.taken.append(Taken(batch.id, self.now_ns(), batch.num_tokens, batch.is_prefill, ids))
+        self.timeline.taken.append(Taken(batch.id, self.now_ns(), num_tokens, ids))
         return batch
 
     def _count_empty_poll(self) -> None:

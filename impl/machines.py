@@ -25,6 +25,10 @@ class Machine(Protocol):
     def is_exact(self) -> bool:
         """Whether equal runs give equal times."""
 
+    @property
+    def gil_releases(self) -> int:
+        """How often a launch lets go of the GIL after its forward was enqueued."""
+
     def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
         """Make a runtime and a device for one run, which has room for `max_in_flight` forwards at a time."""
 
@@ -44,11 +48,11 @@ class VirtualMachine:
     def __init__(self, *, has_gil: bool = True, launch_tail_ns: int = 0, gil_releases: int = 0) -> None:
         self._has_gil = has_gil
         self._launch_tail_ns = launch_tail_ns
-        self._gil_releases = gil_releases
+        self.gil_releases = gil_releases
 
     def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
         runtime = VirtualRuntime(has_gil=self._has_gil)
-        device = VirtualDevice(runtime, settings, launch_tail_ns=self._launch_tail_ns, gil_releases=self._gil_releases)
+        device = VirtualDevice(runtime, settings, launch_tail_ns=self._launch_tail_ns, gil_releases=self.gil_releases)
         return runtime, device, None  # no profiler can see virtual time
 
 
@@ -57,6 +61,7 @@ class CpuMachine:
 
     name = "cpu"
     is_exact = False
+    gil_releases = 0
 
     def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
         runtime = ThreadRuntime()
@@ -72,6 +77,8 @@ class CudaMachine:
 
     name = "cuda"
     is_exact = False
+    gil_releases = 4
+    """Graph launches after the first one: two more units of the forward, the tokens, their copy."""
 
     def __init__(self) -> None:
         reason = why_no_cuda()

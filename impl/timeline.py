@@ -30,7 +30,6 @@ class Taken(NamedTuple):
     batch_id: int
     time_ns: int
     num_tokens: int
-    is_prefill: bool
     request_ids: tuple[int, ...]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from impl.checks import require_positive, require_whole
 from impl.core import Request
@@ -36,12 +36,7 @@ class Workload:
 
     def scaled(self, factor: float) -> Workload:
         """Return this workload with every arrival multiplied by `factor`."""
-        return Workload(
-            tuple(
-                Request(r.id, round(r.arrival_ns * factor), r.prompt_tokens, r.max_output_tokens, r.stop_after)
-                for r in self.requests
-            )
-        )
+        return Workload(tuple(replace(r, arrival_ns=round(r.arrival_ns * factor)) for r in self.requests))
 
 
 def _check_request(request: Request, index: int, previous_ns: int) -> None:

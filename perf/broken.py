@@ -5,6 +5,7 @@ from __future__ import annotations
 from impl.core import Batch, Flight
 from impl.engine import Engine
 from impl.runtime.protocol import Queue
+from impl.schedulers.loops import launch_loop
 from impl.schedulers.overlap_just_in_time import overlap_just_in_time
 
 
@@ -89,19 +90,13 @@ def three_threads_that_take_turns(engine: Engine) -> None:
     to_post: Queue[Flight] = engine.queue("to post")
     posted: Queue[Flight] = engine.queue("posted")
 
-    def launch_loop() -> None:
-        for batch in to_launch:
-            stream.wait_stream(prepare)
-            to_post.put(engine.launch(batch, stream))
-        to_post.close()
-
     def post_loop() -> None:
         for flight in to_post:
             engine.synchronize(flight)
             engine.post(flight)
             posted.put(flight)
 
-    engine.spawn(launch_loop, "launch")
+    engine.spawn(lambda: launch_loop(engine, prepare, stream, to_launch, to_post), "launch")
     engine.spawn(post_loop, "post")
     while (batch := engine.next_batch()) is not None:
         engine.pre(batch, prepare)
@@ -110,6 +105,6 @@ def three_threads_that_take_turns(engine: Engine) -> None:
     to_launch.close()
 
 
-def just_in_time_with_doubled_estimate(engine: Engine) -> None:
+def just_in_time_told_a_second(engine: Engine) -> None:
     """`overlap_just_in_time` told that every forward takes a second: batches close when the GPU is idle."""
     overlap_just_in_time(engine, forward_time=lambda batch: 1_000_000_000)

@@ -1,6 +1,7 @@
 """The article's experiments, in the article's times, and those that go beyond it.
 
-Stage times marked "reconstructed" are this project's own: they reproduce the article's totals.
+The article does not publish its stage times (but pre and post of the prototype): these are this project's own, chosen
+so that the totals come out. They are a model of its runs, not a quotation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def stages(pre: float, forward: float, post: float, *, host_work: WorkKind = Wor
 PAIR = pick("normal", "overlap")
 TRIO = pick("normal", "overlap", "overlap_just_in_time")
 BACKLOG = constant(5, qps=1000)
-"""Five requests within 4 ms: all but the first wait (chapters 7 to 10)."""
+"""Five requests within 4 ms: all but the first wait (sections 7 to 10)."""
 
 PROTOTYPE = Experiment(
     Scenario(
@@ -241,7 +242,7 @@ LAUNCH_BLOCKED_BY_OWN = bulk_prefills(
 LAUNCH_BLOCKED_BY_PREVIOUS = bulk_prefills(
     "launch_blocked_by_previous_forward", DeviceSettings(launch_blocks=LaunchBlocks.PREVIOUS_FORWARD)
 )
-# A kernel takes 15 µs at least, and the host 7 µs to launch it: 3,000 of them cannot be shorter than 60 ms.
+# Small kernels take 15 µs or more each, so 3,000 of them need a forward of 60 ms.
 LAUNCH_QUEUE_FULL = bulk_prefills("launch_queue_full", DeviceSettings(kernels_per_forward=3000), real_scale=0.06)
 LAUNCH_BOUND = Experiment(
     Scenario(

@@ -1,4 +1,4 @@
-"""Chapter 9.1: CPU time equal to GPU time; and the way there by chunked prefill, which is none."""
+"""Section 9.1: CPU time equal to GPU time; and the way there by chunked prefill, which is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 11: with dynamic batching, launching earlier makes more and smaller batches.
+"""Section 11: with dynamic batching, launching earlier makes more and smaller batches.
 
 The load is open loop, 100 requests at 50 QPS: no scheduler can finish before the last arrival, so throughput is
 capped at about 50 requests a second and differences of a few percent are where the last batch happens to fall.

@@ -1,4 +1,4 @@
-"""Chapter 9.2: a prefill between two decodes."""
+"""Section 9.2: a prefill between two decodes."""
 
 from __future__ import annotations
 

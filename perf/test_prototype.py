@@ -1,4 +1,4 @@
-"""Chapter 4: the article's first demonstration, ten requests back to back."""
+"""Section 4: the article's first demonstration, ten requests back to back."""
 
 from __future__ import annotations
 

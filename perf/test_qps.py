@@ -1,4 +1,4 @@
-"""Chapter 1: high and low request rates, and the condition that the article's opening claim needs.
+"""Section 1: high and low request rates, and the condition that the article's opening claim needs.
 
 With one-forward requests overlap's mean TTFT is not above normal's at low load. It rises where a decode step is
 already queued ahead of an arriving prefill, which takes continuous batching.

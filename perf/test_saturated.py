@@ -1,4 +1,4 @@
-"""Chapter 7: forwards much longer than the CPU's work, requests in backlog."""
+"""Section 7: forwards much longer than the CPU's work, requests in backlog."""
 
 from __future__ import annotations
 

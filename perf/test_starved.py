@@ -1,4 +1,4 @@
-"""Chapter 8: forwards shorter than the CPU's work, requests in backlog."""
+"""Section 8: forwards shorter than the CPU's work, requests in backlog."""
 
 from __future__ import annotations
 

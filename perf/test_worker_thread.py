@@ -1,4 +1,4 @@
-"""Chapter 13: the worker thread of early SGLang."""
+"""Section 13: the worker thread of early SGLang."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from impl.core import Flight
 from impl.engine import Engine, Scheduler
 from impl.runtime.protocol import Queue
+from impl.schedulers.loops import post_loop
 from impl.schedulers.overlap_just_in_time import overlap_just_in_time
-from impl.schedulers.overlap_post_thread import post_loop
 
 
 def overlap_just_in_time_oracle(engine: Engine) -> None:
@@ -24,9 +24,8 @@ def fixed_lead(share_of_pre: float) -> Scheduler:
     def scheduler(engine: Engine) -> None:
         prepare, stream = engine.stream("scheduler"), engine.stream("engine")
         to_post: Queue[Flight] = engine.queue("to post")
-        arrived: Queue[Flight] = engine.queue("arrived")
         timer: Queue[None] = engine.queue("timer")
-        engine.spawn(post_loop(engine, to_post, arrived), "post")
+        engine.spawn(lambda: post_loop(engine, to_post), "post")
         end_ns: int | None = None
         lead_ns = 0
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 from impl.metrics import Summary
@@ -83,12 +84,12 @@ def file_for(device: str, gpu_name: str | None) -> Path:
 
 
 def entry(rounds: Rounds, scheduler: str) -> dict[str, float | None]:
-    """Return a case's metrics for a baseline: of the only round, or the median of each metric over rounds."""
+    """Return a case's metrics for a baseline: of the only round, or the (high) median of each metric."""
     summaries = [asdict(result.metrics.summary) for result in rounds.of(scheduler)]
     found: dict[str, float | None] = {}
     for name in METRICS:
-        values = sorted(summary[name] for summary in summaries if summary[name] is not None)
-        found[name] = values[len(values) // 2] if values else None
+        values = [summary[name] for summary in summaries if summary[name] is not None]
+        found[name] = median_high(values) if values else None
     return found
 
 

@@ -77,7 +77,7 @@ class Evidence:
         return worst(check.verdict for check in self.checks)
 
     def show(self, name: str, samples: Samples | float, unit: str) -> None:
-        """Choose the number that stands for this claim in the summary; unit %, ms, forwards, tokens or share."""
+        """Choose the number that stands for this claim in the summary; unit is %, share, pre or empty."""
         self.figure = Figure(name, interval(np.asarray(samples)).mean, unit)
 
     def equal(self, name: str, samples: Samples, formula: float, *, within: float = 0.0) -> None:
@@ -114,6 +114,8 @@ class Evidence:
         return self.tolerance.slack * max(1.0, abs(bound))
 
     def _check(self, name: str, samples: Samples, wanted: str, low: float, high: float) -> None:
+        if len(samples) == 1 and not self.is_exact:
+            raise ValueError(f"{name}: one round on {self.device} has no interval; pass a value for every round")
         found = interval(samples)
         self.checks.append(Check(name, wanted, found, decide(found, low, high)))
 
@@ -148,7 +150,6 @@ class Claim:
     experiments: tuple[Experiment, ...]
     broken: Broken
     judge: Callable[[Evidence], None]
-    module: str
 
 
 CLAIMS: list[Claim] = []
@@ -167,7 +168,7 @@ def claim(
     """
 
     def register(judge: Callable[[Evidence], None]) -> Callable[..., None]:
-        made = Claim(judge.__name__, section, experiments, broken, judge, judge.__module__)
+        made = Claim(judge.__name__, section, experiments, broken, judge)
         CLAIMS.append(made)
 
         # Not functools.wraps: pytest would look through it and ask for a fixture called evidence.

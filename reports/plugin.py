@@ -24,7 +24,7 @@ from reports.replay import enter
 from reports.verdict import Verdict
 
 DEVICE_MARKS = {"virtual": None, "cpu": "cpu", "cuda": "gpu"}
-"""Devices and the marker by which -m selects their tests; virtual ones always run."""
+"""Devices and the marker by which -m selects their tests; without one, only virtual ones run."""
 USERS = pytest.StashKey[Mapping[str, Scheduler]]()
 
 
@@ -96,7 +96,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _has_own_parameters(metafunc: pytest.Metafunc, name: str) -> bool:
     """Return whether a test parametrizes a name itself."""
-    return any(name in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
+    names = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    return any(name in (n.replace(" ", "").split(",") if isinstance(n, str) else n) for n in names)
 
 
 def _marks(device: str) -> list[pytest.MarkDecorator]:
@@ -138,7 +139,6 @@ def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:
     figure = evidence.figure
     return ClaimRecord(
         claim=claim.name,
-        module=claim.module,
         device=evidence.device,
         section=claim.section,
         verdict=evidence.verdict.value,

@@ -1,9 +1,10 @@
-"""How well the virtual device predicts a real machine: told the machine's own host overhead, and nothing else.
+"""How well the virtual device predicts a real machine, told that machine's host overhead.
 
 A real step takes more host time than the modelled stages: the scheduler's Python code, the upload, the launch, the
-wake-up after the GPU. A short calibration run measures it, a burst of single requests with the experiment's stage times
-(pauses of that length decide how cold the caches are). The virtual device then runs the experiment itself, with its
-own arrivals and batching, and with that much added to its stages.
+wake-up after the GPU. Short calibration runs measure it: a burst of single requests with the experiment's stage times
+(pauses of that length decide how cold the caches are), once for each way in which threads share the work. The virtual
+device then runs the experiment itself, with its own arrivals and batching, and with that much added to its stages.
+Literal forwards take what they take; there their measured time is told too.
 """
 
 from __future__ import annotations
@@ -19,22 +20,13 @@ from impl.engine import Scheduler
 from impl.experiment import Scenario, run
 from impl.machines import Machine, VirtualMachine
 from impl.schedulers import SCHEDULERS
-from impl.timeline import FORWARD, LAUNCH, POST, PRE, Span
+from impl.timeline import FORWARD, LAUNCH, POST, PRE, Span, Timeline
 from impl.workload import burst
 from reports.machine import has_gil
 from reports.measure import Rounds
 
 NUM_CALIBRATION_STEPS = 12
 NUM_WARM_UP_STEPS = 3
-CALIBRATED_WITH = {
-    "overlap_worker_thread": "overlap_worker_thread",
-    "overlap_three_thread": "overlap_three_thread",
-    "overlap_just_in_time": "overlap_three_thread",
-    "overlap_just_in_time_oracle": "overlap_three_thread",
-}
-"""Schedulers with a launch thread, and the one that calibrates them; `normal` calibrates the rest."""
-GIL_RELEASES = {"cuda": 4}
-"""Graph replays in a launch on CUDA after the first one: two more units of the forward, the tokens, their copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +101,7 @@ def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario
         forward_ns=round(median(longer)),
         post_ns=round(median(excess[POST])),
         launch_tail_ns=max(0, round(median(tails))),
-        gil_releases=GIL_RELEASES.get(machine.name, 0),
+        gil_releases=machine.gil_releases,
     )
 
 
@@ -155,10 +147,18 @@ class Prediction:
         return self.ttft_ns / self.ttft_measured_ns - 1
 
 
+def calibrator_of(timeline: Timeline) -> str:
+    """Return the scheduler that calibrates one whose threads share the work in the same way, read off a run of it."""
+    lanes = {stage: timeline.stage(stage)[0].lane for stage in (PRE, LAUNCH, POST)}
+    if lanes[LAUNCH] == lanes[PRE]:
+        return "normal"
+    return "overlap_worker_thread" if lanes[POST] == lanes[PRE] else "overlap_three_thread"
+
+
 def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> list[Prediction]:
     """Predict measured rounds on the virtual device, scheduler by scheduler."""
     scenario = with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario
-    calibrators = {name: CALIBRATED_WITH.get(name, "normal") for name in rounds.results}
+    calibrators = {name: calibrator_of(rounds.of(name)[0].timeline) for name in rounds.results}
     calibrated = {name: measure_overheads(machine, SCHEDULERS[name], scenario) for name in set(calibrators.values())}
     found = []
     for name in rounds.results:

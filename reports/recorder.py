@@ -6,18 +6,16 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reports.baselines import FOLDER, Baselines, file_for
-from reports.files import FileError, read_json
+from reports.article import read_article
+from reports.baselines import Baselines, file_for
+from reports.files import FileError
 from reports.machine import describe
 from reports.records import CASE, CLAIM, NOTE, PREDICTION, CaseRecord, ClaimRecord, PredictionRecord
 from reports.summary import claim_table, prediction_table
-
-ARTICLE_SCHEMA = 1
 
 
 class Recorder:
@@ -114,7 +112,7 @@ class Recorder:
         gpu = describe(device).get("gpu") if any(r.verdict != "NOT RUN" for r in claims) or cases else None
         try:
             baselines = Baselines.read(file_for(device, gpu))
-            article = read_article(FOLDER / "article.json")
+            article = read_article().claims
         except FileError as error:
             terminal.write_line(str(error), red=True)
             return
@@ -135,13 +133,3 @@ class Recorder:
                 )
         if cases and baselines.is_empty and device != "cpu":
             terminal.write_line(f"no baseline for {gpu or device}: claims were asserted, cases were not compared")
-
-
-def read_article(path: Path) -> dict[str, float]:
-    """Return the article's figure for each claim that has one.
-
-    Raises:
-        FileError: if the file is damaged.
-    """
-    data = read_json(path, schema=ARTICLE_SCHEMA)
-    return {name: entry["value"] for name, entry in data["claims"].items()}

@@ -33,7 +33,6 @@ class ClaimRecord:
     """One claim on one device."""
 
     claim: str
-    module: str
     device: str
     section: str
     verdict: str

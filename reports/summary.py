@@ -19,8 +19,6 @@ def format_figure(value: float | None, unit: str) -> str:
         return "–"
     if unit == "%":
         return f"{100 * value:+.2f} %"
-    if unit == "ms":
-        return f"{value / 1e6:,.2f} ms"
     if unit == "share":
         return f"{value:.3f}"
     return f"{value:,.6g} {unit}".rstrip()

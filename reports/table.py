@@ -7,10 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from reports.article import read_article
 from reports.baselines import FOLDER, Baselines
-from reports.files import read_json
-
-ARTICLE_SCHEMA = 1
 
 
 def comparison(gpu_file: Path) -> pd.DataFrame:
@@ -19,7 +17,7 @@ def comparison(gpu_file: Path) -> pd.DataFrame:
     Raises:
         FileError: if a baseline is damaged.
     """
-    article: dict[str, Any] = read_json(FOLDER / "article.json", schema=ARTICLE_SCHEMA)["cases"]
+    article = read_article().cases
     virtual, gpu = Baselines.read(FOLDER / "virtual.json"), Baselines.read(gpu_file)
     rows = []
     for case in sorted(set(gpu.cases) | set(article)):

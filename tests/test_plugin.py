@@ -86,7 +86,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("test_cases.py", "test_baselines.py"):
         shutil.copy(ROOT / "perf" / name, suite / "perf")
     (suite / "baselines").mkdir()
-    article = {"schema": 1, "claims": {"test_overlap_raises_throughput": {"section": "7", "value": 0.3594}}}
+    claims = {"test_overlap_raises_throughput": {"section": "7", "value": 0.3594}}
+    article = {"schema": 1, "claims": claims, "cases": {}}
     (suite / "baselines" / "article.json").write_text(json.dumps(article))
     status, output = run(suite, "--update-baselines")
     assert status == 0, output

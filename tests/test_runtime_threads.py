@@ -281,7 +281,7 @@ def test_two_threads_that_compute_in_python_take_the_sum_of_their_times() -> Non
 @pytest.mark.skipif(NUM_CORES < 2, reason="two threads run side by side only on two cores or more")
 def test_two_threads_that_compute_in_a_library_take_the_longer_of_their_times() -> None:
     """Other processes want the cores as well: the best of several tries counts, if two processes can do as well."""
-    bound_ns = 1.6 * 150 * MS
+    bound_ns = 1.8 * 150 * MS  # one after the other would be 2
     could = []
     for _ in range(6):
         if wall_ns(WorkKind.NATIVE, 150 * MS) < bound_ns:
@@ -321,7 +321,7 @@ def test_work_in_a_library_lets_other_threads_run_meanwhile_and_python_code_does
 
 
 def test_sleeping_threads_take_the_longer_of_their_times() -> None:
-    assert 50 * MS <= wall_ns(WorkKind.SLEEP, 50 * MS) < 95 * MS
+    assert 50 * MS <= min(wall_ns(WorkKind.SLEEP, 50 * MS) for _ in range(3)) < 95 * MS
 
 
 def test_a_run_leaves_garbage_collection_as_it_was() -> None:

@@ -11,7 +11,6 @@ from reports.summary import claim_table, format_figure, sentence
 
 RECORD = ClaimRecord(
     claim="test_overlap_raises_throughput",
-    module="perf.test_x",
     device="virtual",
     section="9.1",
     verdict="HOLDS",
@@ -30,7 +29,6 @@ RECORD = ClaimRecord(
         (0.1765, "%", "+17.65 %"),
         (-0.5, "%", "-50.00 %"),
         (0.0, "%", "+0.00 %"),
-        (1_234_567_890, "ms", "1,234.57 ms"),
         (0.26666, "share", "0.267"),
         (21, "forwards", "21 forwards"),
         (12345.678, "tokens", "12,345.7 tokens"),

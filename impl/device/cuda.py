@@ -57,8 +57,10 @@ class CudaResources:
     def __init__(self) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device())
         self.forwards = CalibratedForwards(self.device)
-        self._copy_rate: float | None = None
-        self._copy_buffers: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._lock = threading.Lock()
+        """Held where something is made at its first use: two threads of a run may come at once."""
+        self._copy_bytes_per_ns: float | None = None
+        self._copy_pair: tuple[torch.Tensor, torch.Tensor] | None = None
         self._squares: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._small: dict[float, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
         self._capture_stream = torch.cuda.Stream(self.device)
@@ -71,8 +73,9 @@ class CudaResources:
             self._free_slots.append(self._make_slot())
 
     def _make_slot(self) -> _Slot:
-        self._num_slots += 1
-        return _Slot(self.device, self._capture_stream)
+        with self._lock:
+            self._num_slots += 1
+            return _Slot(self.device, self._capture_stream)
 
     def take_slot(self) -> _Slot:
         """Return a slot that nothing uses."""
@@ -87,29 +90,32 @@ class CudaResources:
 
     def square(self, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return an operand and a result of dim × dim."""
-        if dim not in self._squares:
-            operand = torch.randn(dim, dim, device=self.device) / dim
-            self._squares[dim] = operand, torch.empty_like(operand)
-        return self._squares[dim]
+        with self._lock:
+            if dim not in self._squares:
+                operand = torch.randn(dim, dim, device=self.device) / dim
+                self._squares[dim] = operand, torch.empty_like(operand)
+            return self._squares[dim]
 
     def small_kernel(self, kernel_ns: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return operands and result of a product of about `kernel_ns`."""
-        if kernel_ns not in self._small:
-            self._small[kernel_ns] = self.forwards.small_kernel(kernel_ns)
-        return self._small[kernel_ns]
+        with self._lock:
+            if kernel_ns not in self._small:
+                self._small[kernel_ns] = self.forwards.small_kernel(kernel_ns)
+            return self._small[kernel_ns]
 
     def copy_buffers(self, copy_ns: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a device and a pinned host buffer whose copy takes `copy_ns`."""
-        if self._copy_rate is None:
-            self._copy_rate = measure_copy_rate(self.device)
-        num_bytes = round(copy_ns * self._copy_rate)
-        if self._copy_buffers is None or self._copy_buffers[0].numel() < num_bytes:
-            self._copy_buffers = (
-                torch.empty(num_bytes, dtype=torch.uint8, device=self.device),
-                torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True),
-            )
-        source, target = self._copy_buffers
-        return source[:num_bytes], target[:num_bytes]
+        with self._lock:
+            if self._copy_bytes_per_ns is None:
+                self._copy_bytes_per_ns = measure_copy_rate(self.device)
+            num_bytes = round(copy_ns * self._copy_bytes_per_ns)
+            if self._copy_pair is None or self._copy_pair[0].numel() < num_bytes:
+                self._copy_pair = (
+                    torch.empty(num_bytes, dtype=torch.uint8, device=self.device),
+                    torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True),
+                )
+            source, target = self._copy_pair
+            return source[:num_bytes], target[:num_bytes]
 
 
 class CudaStream(Stream):
@@ -137,8 +143,6 @@ class CudaDevice:
         self._registry = StreamRegistry()
         self._copy_stream = self.stream("copy") if settings.has_copy_stream else None
         resources.reserve_slots(max_in_flight)
-        # The first use of a resource allocates; two threads of a run may come at once.
-        self._lock = threading.Lock()
         self._anchor, self._anchor_ns = _anchor()
 
     def stream(self, name: str) -> CudaStream:
@@ -178,7 +182,7 @@ class CudaDevice:
             torch.cuda.set_stream(copies_on.stream)
         slot.download.replay()
         if copy_ns:
-            source, target = self._copy_buffers(copy_ns)
+            source, target = self._resources.copy_buffers(copy_ns)
             target.copy_(source, non_blocking=True)
         slot.copied.record(copies_on.stream)
         stream.issue()
@@ -187,18 +191,13 @@ class CudaDevice:
             slot.tokens[0].item()  # reading a value back waits for everything before it
         return slot
 
-    def _copy_buffers(self, copy_ns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        with self._lock:
-            return self._resources.copy_buffers(copy_ns)
-
     def _enqueue_kernels(self, batch: Batch, forward_ns: int) -> None:
         settings = self._settings
         if settings.matmuls is not None:
             self._multiply_squares(settings.matmuls.of(batch))
         elif settings.kernels_per_forward > 1:
             num_kernels = settings.kernels_per_forward
-            with self._lock:
-                left, right, result = self._resources.small_kernel(forward_ns / num_kernels)
+            left, right, result = self._resources.small_kernel(forward_ns / num_kernels)
             for _ in range(num_kernels):
                 torch.mm(left, right, out=result)
         else:
@@ -206,8 +205,7 @@ class CudaDevice:
                 unit.replay(num_copies)
 
     def _multiply_squares(self, matmuls: Matmuls) -> None:
-        with self._lock:
-            operand, result = self._resources.square(matmuls.dim)
+        operand, result = self._resources.square(matmuls.dim)
         for _ in range(matmuls.count):
             torch.mm(operand, operand, out=result)
 

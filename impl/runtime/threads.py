@@ -129,8 +129,6 @@ class ThreadRuntime:
         if self._error is None:
             return
         self._end_threads()
-        if isinstance(self._error, Stalled):
-            raise self._error
         if isinstance(self._error, RunFailed):
             raise self._error
         described = f"{type(self._error).__name__}: {self._error}"

@@ -7,7 +7,7 @@ from impl.costs import BatchTime
 from impl.engine import Engine
 from impl.pacing import Pacer
 from impl.runtime.protocol import Queue
-from impl.schedulers.overlap_post_thread import post_loop
+from impl.schedulers.loops import launch_loop, post_loop
 
 
 def overlap_just_in_time(engine: Engine, *, forward_time: BatchTime | None = None) -> None:
@@ -20,15 +20,8 @@ def overlap_just_in_time(engine: Engine, *, forward_time: BatchTime | None = Non
     to_launch: Queue[Batch] = engine.queue("to launch")
     to_post: Queue[Flight] = engine.queue("to post")
     arrived: Queue[Flight] = engine.queue("arrived")
-
-    def launch_loop() -> None:
-        for batch in to_launch:
-            stream.wait_stream(prepare)
-            to_post.put(engine.launch(batch, stream))
-        to_post.close()
-
-    engine.spawn(launch_loop, "launch")
-    engine.spawn(post_loop(engine, to_post, arrived), "post")
+    engine.spawn(lambda: launch_loop(engine, prepare, stream, to_launch, to_post), "launch")
+    engine.spawn(lambda: post_loop(engine, to_post, arrived), "post")
     pacer = Pacer(forward_time)
     while True:
         await_close_time(engine, pacer, arrived)

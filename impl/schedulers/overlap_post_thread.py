@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from impl.core import Flight
 from impl.engine import Engine
 from impl.runtime.protocol import Queue
+from impl.schedulers.loops import post_loop
 
 
 def overlap_post_thread(engine: Engine) -> None:
@@ -14,7 +13,7 @@ def overlap_post_thread(engine: Engine) -> None:
     prepare, stream = engine.stream("scheduler"), engine.stream("engine")
     to_post: Queue[Flight] = engine.queue("to post")
     arrived: Queue[Flight] = engine.queue("arrived")
-    engine.spawn(post_loop(engine, to_post, arrived), "post")
+    engine.spawn(lambda: post_loop(engine, to_post, arrived), "post")
     num_in_flight = 0
     while (batch := engine.next_batch()) is not None:
         engine.pre(batch, prepare)
@@ -25,15 +24,3 @@ def overlap_post_thread(engine: Engine) -> None:
             arrived.get()
             num_in_flight -= 1
     to_post.close()
-
-
-def post_loop(engine: Engine, to_post: Queue[Flight], arrived: Queue[Flight]) -> Callable[[], None]:
-    """Return the post thread: report each forward's end, then deliver its tokens."""
-
-    def loop() -> None:
-        for flight in to_post:
-            engine.synchronize(flight)
-            arrived.put(flight)
-            engine.post(flight)
-
-    return loop
