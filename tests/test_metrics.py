@@ -29,7 +29,7 @@ def made(*forwards: tuple[int, int], launched: tuple[int, ...] | None = None) ->
     timeline = Timeline(start_ns=1000)
     for index, (start_ns, end_ns) in enumerate(forwards):
         launch_ns = 1000 + (launched[index] if launched else start_ns)
-        timeline.taken.append(Taken(index, 1000, 1, True, (index,)))
+        timeline.taken.append(Taken(index, 1000, 1, (index,)))
         timeline.spans.append(Span("scheduler", LAUNCH, index, launch_ns, launch_ns))
         timeline.spans.append(Span("engine", FORWARD, index, 1000 + start_ns, 1000 + end_ns))
         timeline.deliveries.append(Delivery(index, 0, index, 1000 + end_ns, Outcome.ENDED))
