@@ -57,6 +57,7 @@ class Batch:
     is_prefill: bool
     upload: tuple[Stream, int] | None = None
     """Stream that carries the inputs to the device, and its operation number; filled by `Engine.pre`."""
+    is_launched: bool = False
     inputs: Any = None
     """The inputs on the device; filled by `Device.upload`, kept alive until the forward is done."""
 

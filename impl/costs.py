@@ -86,8 +86,3 @@ class Costs:
             copy=self.copy.scaled(factor),
             post=self.post.scaled(factor),
         )
-
-    @property
-    def longest_fixed_ns(self) -> int:
-        """The longest constant part of any stage; a stall is judged against it."""
-        return max(cost.fixed_ns for cost in (self.pre, self.launch, self.forward, self.copy, self.post))

@@ -47,12 +47,14 @@ class Engine:
     ) -> None:
         self._runtime = runtime
         self._device = device
-        self.costs = costs
+        self._costs = costs
         self._ranges = ranges
         self._policy = batching.start()
         self._arrivals = workload.requests
         self._num_arrived = 0
         self._num_batches = 0
+        self._waiters: dict[int, str] = {}
+        """Which thread synchronizes which batch."""
         self._num_empty_polls = 0
         self._last_poll_ns: int | None = None
         # Results travel to the thread that schedules as messages, so the policy needs no lock.
@@ -60,6 +62,11 @@ class Engine:
         self._ledger = Ledger(workload)
         self.now_ns = runtime.now_ns
         self.timeline = Timeline()
+
+    @property
+    def costs(self) -> Costs:
+        """The modelled costs: for yardsticks that are told what a scheduler can only estimate."""
+        return self._costs
 
     def queue(self, name: str) -> Queue[T]:
         """Make a queue between threads of this run."""
@@ -140,7 +147,7 @@ class Engine:
     def pre(self, batch: Batch, stream: Stream) -> None:
         """Prepare a batch on the host and upload its inputs on `stream`."""
         start_ns = self._begin(PRE, batch)
-        self._runtime.work(self.costs.host_work, self.costs.pre(batch))
+        self._runtime.work(self._costs.host_work, self._costs.pre(batch))
         self._device.upload(batch, stream)
         self._end(PRE, batch, start_ns)
 
@@ -150,7 +157,10 @@ class Engine:
         Raises:
             ProtocolError: if the batch was not prepared, or if `stream` does not wait for its inputs.
         """
-        costs = self.costs
+        if batch.is_launched:
+            raise ProtocolError(f"batch {batch.id} is launched a second time; each batch is launched once")
+        batch.is_launched = True
+        costs = self._costs
         start_ns = self._begin(LAUNCH, batch)
         self._runtime.work(costs.host_work, costs.launch(batch))
         payload = self._device.launch(batch, stream, forward_ns=costs.forward(batch), copy_ns=costs.copy(batch))
@@ -160,6 +170,10 @@ class Engine:
         """Wait until a forward's tokens are on the host; its times are known from then on."""
         if flight.forward_end_ns is not None:
             return  # nothing to wait for, and a forward is recorded once
+        me = self._runtime.thread_name()
+        first = self._waiters.setdefault(flight.batch.id, me)  # atomic: of two threads one comes first
+        if first != me:
+            raise ProtocolError(f"threads {first!r} and {me!r} both synchronize batch {flight.batch.id}; let one do it")
         start_ns = self._begin(SYNCHRONIZE, flight.batch)
         self._device.wait(flight)
         self._end(SYNCHRONIZE, flight.batch, start_ns)
@@ -181,7 +195,7 @@ class Engine:
             raise ProtocolError(f"post of batch {batch.id} a second time; each flight is post-processed once")
         flight.is_posted = True
         start_ns = self._begin(POST, batch)
-        self._runtime.work(self.costs.host_work, self.costs.post(batch))
+        self._runtime.work(self._costs.host_work, self._costs.post(batch))
         end_ns = self._end(POST, batch, start_ns)
         seen = []
         deliver, deliveries = self._ledger.deliver, self.timeline.deliveries

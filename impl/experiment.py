@@ -6,23 +6,29 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from impl.batching import Batching
+from impl.core import Batch, Item
 from impl.costs import Costs
 from impl.device.protocol import DeviceSettings
 from impl.engine import Engine, Scheduler
-from impl.errors import Deadlock, RunFailed, Stalled
+from impl.errors import Deadlock, RunFailed, SettingError, Stalled
 from impl.machines import Machine
 from impl.metrics import Metrics, measure
 from impl.timeline import Timeline
 from impl.tokens import expected_tokens
-from impl.workload import Workload
+from impl.workload import NS_PER_S, Workload
 
 LATE_SHARE = 0.01
 LATE_FLOOR_NS = 1_000_000
 """An arrival may be late by 1 % of the mean gap or 1 ms, whichever is larger."""
 MAX_ATTEMPTS = 3
 STALL_FLOOR_S = 5.0
+STALL_FACTOR = 3
+"""A run counts as stalled after the floor and this many times its longest expected silence."""
+LARGEST_EXPECTED_BATCH = 64
+"""Requests of a batch whose stages the stall time allows for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,22 @@ class Scenario:
     settings: DeviceSettings = field(default_factory=DeviceSettings)
 
     def __post_init__(self) -> None:
+        if not self.id or "/" in self.id:
+            raise SettingError(
+                f"scenario id {self.id!r}; allowed: a name without '/', which separates it from schedulers"
+            )
         self.batching.check(self.workload)
+
+    @property
+    def longest_silence_ns(self) -> int:
+        """The longest stage of a large batch, or the longest gap between arrivals: so long nothing may be recorded."""
+        requests = self.workload.requests
+        items = [Item(r, r.prompt_tokens, 0) for r in requests[:LARGEST_EXPECTED_BATCH]]
+        batch = Batch(0, items, sum(item.num_tokens for item in items), is_prefill=True)
+        costs = self.costs
+        stages = [cost(batch) for cost in (costs.pre, costs.launch, costs.forward, costs.copy, costs.post)]
+        gaps = [after.arrival_ns - before.arrival_ns for before, after in pairwise(requests)]
+        return max(*stages, *gaps, requests[0].arrival_ns)
 
     def scaled(self, factor: float) -> Scenario:
         """Return this scenario with all times, arrivals included, multiplied by `factor`."""
@@ -81,17 +102,19 @@ def _attempt(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Resu
     runtime, device, ranges = machine.open(scenario.settings, max_in_flight=len(scenario.workload.requests))
     engine = Engine(runtime, device, scenario.workload, scenario.costs, scenario.batching, ranges)
 
+    has_failed = True
     try:
         runtime.run(
             lambda: scheduler(engine),
             progress=engine.progress,
-            stall_s=STALL_FLOOR_S + 3e-9 * scenario.costs.longest_fixed_ns,
+            stall_s=STALL_FLOOR_S + STALL_FACTOR * scenario.longest_silence_ns / NS_PER_S,
         )
         tokens = engine.finish()
+        has_failed = False
     except (Deadlock, Stalled) as error:
         raise type(error)(f"{error}\n{engine.unfinished()}") from error
     finally:
-        device.close()
+        device.close(has_failed=has_failed)
     _require_expected(tokens, scenario)
     return Result(scenario, engine.timeline, tokens, measure(engine.timeline, scenario.workload))
 

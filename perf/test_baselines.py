@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+import perf
 from perf.experiments import EXPERIMENTS
 from reports.baselines import Baselines
+from reports.claims import every_claim
 from reports.measure import cases
 
 
@@ -20,8 +22,17 @@ def test_every_case_has_a_baseline_and_every_baseline_a_case(
         pytest.skip("times of a CPU device belong to one machine at one hour; no baseline is kept")
     if pytestconfig.getoption("--update-baselines"):
         pytest.skip("baselines are being rewritten")
-    if baselines.is_empty and not pytestconfig.getoption("--require-baseline"):
+    if baselines.is_empty and device != "virtual" and not pytestconfig.getoption("--require-baseline"):
         pytest.skip(f"{baselines.path.name} does not exist; --require-baseline makes this a failure")
+    assert sorted(unlisted_experiments()) == [], "experiments of claims that are not in EXPERIMENTS: they have no cases"
+    if device == "virtual":
+        named = {claim.name for claim in every_claim(perf)}
+        assert sorted(set(baselines.claims) - named) == [], f"figures in {baselines.path.name} without a claim"
     known, recorded = {case.id for case in cases(EXPERIMENTS, [])}, set(baselines.cases)
     assert known - recorded == set(), "cases without a baseline; record them with --update-baselines"
     assert recorded - known == set(), f"entries of {baselines.path.name} without a case; delete or rename them"
+
+
+def unlisted_experiments() -> set[str]:
+    """Return experiments that claims use and EXPERIMENTS lacks."""
+    return {e.id for claim in every_claim(perf) for e in claim.experiments} - {e.id for e in EXPERIMENTS}

@@ -21,6 +21,8 @@ SCHEMA = 1
 FOLDER = Path(__file__).resolve().parent.parent / "baselines"
 RATIO_TOLERANCES = {"throughput_rps": 0.03, "ttft_mean_ns": 0.06}
 """Metrics compared on real devices, and by how much their ratio to `normal` may move."""
+ABSOLUTE_TOLERANCE = 0.05
+"""By how much the reference scheduler's total may move on a real device."""
 METRICS = tuple(Summary.__dataclass_fields__)
 
 
@@ -101,19 +103,33 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
         return [
             f"{name}: {found[name]} instead of {expected[name]}" for name in METRICS if found[name] != expected[name]
         ]
-    normal = baselines.cases.get(case_id(case.experiment.id, "normal"))
-    if normal is None:
-        return [f"the baseline has no {case_id(case.experiment.id, 'normal')} to compare with"]
+    reference = case.experiment.reference
+    if case.scheduler == reference:
+        return _absolute_difference(expected, rounds, reference)
+    base = baselines.cases.get(case_id(case.experiment.id, reference))
+    if base is None:
+        return [f"the baseline has no {case_id(case.experiment.id, reference)} to compare with"]
     moved = []
     for name, tolerance in RATIO_TOLERANCES.items():
-        before, base = expected[name], normal[name]
-        if before is None or base is None:
+        before, by = expected[name], base[name]
+        if before is None or by is None:
             continue
-        ratio = before / base
-        now = float((rounds.metric(name, case.scheduler) / rounds.metric(name, "normal")).mean())
+        ratio = before / by
+        now = float((rounds.metric(name, case.scheduler) / rounds.metric(name, reference)).mean())
         if abs(now / ratio - 1) > tolerance:
-            moved.append(f"{name} over normal's: {now:.4f} instead of {ratio:.4f}, allowed ±{tolerance:.0%}")
+            moved.append(f"{name} over {reference}'s: {now:.4f} instead of {ratio:.4f}, allowed ±{tolerance:.0%}")
     return moved
+
+
+def _absolute_difference(expected: dict[str, float | None], rounds: Rounds, reference: str) -> list[str]:
+    """Compare the reference itself: calibrated forwards make even its absolute time repeatable."""
+    before = expected["total_ns"]
+    if before is None or rounds.scenario.settings.matmuls is not None:
+        return []
+    now = float(rounds.metric("total_ns", reference).mean())
+    if abs(now / before - 1) <= ABSOLUTE_TOLERANCE:
+        return []
+    return [f"total_ns: {now:.0f} instead of {before:.0f}, allowed ±{ABSOLUTE_TOLERANCE:.0%}"]
 
 
 def compare_case(
@@ -127,8 +143,17 @@ def compare_case(
     if is_updating:
         return "rewritten", []
     if baselines.is_empty:
-        return "without one", [f"{baselines.path.name} does not exist; record it"] if is_required else []
+        problem = f"{baselines.path.name} has no case; record it with --update-baselines"
+        return "without one", [problem] if is_required or device == "virtual" else []
     if case.id not in baselines.cases:
         return "missing", [f"{baselines.path.name} has no such entry; record it with --update-baselines"]
     moved = differences(baselines, case, rounds, is_exact=device == "virtual")
     return ("moved", moved) if moved else ("equal", [])
+
+
+def compare_figure(claim: str, figure: float | None, baselines: Baselines) -> str:
+    """Compare a claim's figure where it is exact; return what is wrong, or nothing."""
+    if claim not in baselines.claims:
+        return f"{baselines.path.name} has no figure for this claim; record it with --update-baselines"
+    expected = baselines.claims[claim]
+    return "" if figure == expected else f"the figure is {figure} instead of {expected} in {baselines.path.name}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 
 import numpy as np
 
 from impl.engine import Scheduler
 from impl.experiment import Scenario
 from reports.measure import Experiment, Rounds, Samples
-from reports.verdict import Check, Verdict, decide, interval, worst
+from reports.verdict import Check, Verdict, decide, interval, show, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,11 @@ class Evidence:
         """
         tolerance = self.tolerance.equal if self.is_exact else max(within, self.tolerance.equal)
         margin = abs(formula) * tolerance
-        self._check(name, samples, f"{formula:.6g}", formula - margin, formula + margin)
+        self._check(name, samples, show(formula), formula - margin, formula + margin)
 
     def between(self, name: str, samples: Samples, low: float, high: float) -> None:
         """Check that a value lies in [low, high]."""
-        self._check(name, samples, f"{low:.6g} … {high:.6g}", low - self._slack(low), high + self._slack(high))
+        self._check(name, samples, f"{show(low)} … {show(high)}", low - self._slack(low), high + self._slack(high))
 
     def around(self, value: float, margin: float) -> tuple[float, float]:
         """Return value ± margin, an absolute number; where equal runs give equal times, value ± rounding."""
@@ -104,11 +107,11 @@ class Evidence:
 
     def at_least(self, name: str, samples: Samples, bound: float) -> None:
         """Check that a value is `bound` or more."""
-        self._check(name, samples, f"at least {bound:.6g}", bound - self._slack(bound), math.inf)
+        self._check(name, samples, f"at least {show(bound)}", bound - self._slack(bound), math.inf)
 
     def at_most(self, name: str, samples: Samples, bound: float) -> None:
         """Check that a value is `bound` or less."""
-        self._check(name, samples, f"at most {bound:.6g}", -math.inf, bound + self._slack(bound))
+        self._check(name, samples, f"at most {show(bound)}", -math.inf, bound + self._slack(bound))
 
     def _slack(self, bound: float) -> float:
         return self.tolerance.slack * max(1.0, abs(bound))
@@ -150,6 +153,13 @@ class Claim:
     experiments: tuple[Experiment, ...]
     broken: Broken
     judge: Callable[[Evidence], None]
+
+
+def every_claim(package: ModuleType) -> list[Claim]:
+    """Import all modules of a package and return the claims they define."""
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return CLAIMS
 
 
 CLAIMS: list[Claim] = []

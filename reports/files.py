@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import tempfile
 from pathlib import Path
@@ -12,6 +11,10 @@ from typing import Any
 
 class FileError(ValueError):
     """A file cannot be used; the message names the file, the field and the remedy."""
+
+
+LARGEST_NUMBER = 1e30
+"""No metric comes near; NaN and infinities are refused by the same comparison."""
 
 
 def read_json(path: Path, *, schema: int) -> dict[str, Any]:
@@ -25,8 +28,8 @@ def read_json(path: Path, *, schema: int) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{path}: cannot be read: {error}") from error
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not valid JSON: {error}; restore it from version control") from error
     if not isinstance(data, dict):
         raise FileError(f"{path}: holds a {type(data).__name__}; expected an object with the field 'schema'")
@@ -38,6 +41,14 @@ def read_json(path: Path, *, schema: int) -> dict[str, Any]:
     return data
 
 
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} stands twice in one object")
+    return found
+
+
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number that JSON knows")
 
@@ -46,13 +57,16 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     """Write an object atomically: either the whole new file is there afterwards, or the old one.
 
     Raises:
-        FileError: if a value is NaN or infinite.
+        FileError: if a value is NaN or infinite, or the folder cannot be written.
     """
     try:
         text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
     except ValueError as error:
         raise FileError(f"{path}: not written: {error}; undefined values must be null") from error
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise FileError(f"{path}: not written: {error}; make the folder writable") from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
@@ -71,6 +85,6 @@ def require_number(path: Path, field: str, value: object) -> float | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST_NUMBER:
         raise FileError(f"{path}: field {field!r} is {value!r}; expected a finite number or null")
     return value

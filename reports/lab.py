@@ -16,7 +16,7 @@ from reports.verdict import Verdict
 
 MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": CpuMachine, "cuda": CudaMachine}
 NUM_WARM_UP_REQUESTS = 3
-MAX_EXTENSIONS = 3
+MAX_EXTENSIONS = 2
 """An undecided claim gets its number of rounds again, this often at most."""
 
 
@@ -55,11 +55,12 @@ class Lab:
         key = experiment.id, device
         if key not in self._rounds:
             machine = self.machine(device)
-            self._rounds[key] = Rounds(experiment.on(machine))
             if not machine.is_exact:
                 self._progress(f"{experiment.id} on {device}: {experiment.real_rounds} paired rounds")
                 self._warm_up(experiment, machine)
-            self._extend(experiment, device)
+            rounds = Rounds(experiment.on(machine))
+            self._extend(rounds, experiment, machine)
+            self._rounds[key] = rounds  # only once it is complete
         return self._rounds[key]
 
     def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
@@ -73,11 +74,9 @@ class Lab:
         users = self._user_schedulers if experiment.is_open_to_users else {}
         return {**experiment.schedulers, **users}
 
-    def _extend(self, experiment: Experiment, device: str) -> None:
+    def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine) -> None:
         """Add rounds to an experiment: one where time is exact."""
-        machine = self.machine(device)
         num_rounds = 1 if machine.is_exact else experiment.real_rounds
-        rounds = self._rounds[experiment.id, device]
         measure_rounds(rounds, self._all_schedulers(experiment), machine, num_rounds=num_rounds)
 
     def judge(self, claim: Claim, device: str) -> Evidence:
@@ -88,7 +87,7 @@ class Lab:
                 if evidence.verdict is not Verdict.UNDECIDED:
                     break
                 for experiment in claim.experiments:
-                    self._extend(experiment, device)
+                    self._extend(self.rounds(experiment, device), experiment, self.machine(device))
                 evidence = self._judge_once(claim, device)
         return evidence
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from impl.checks import require_positive, require_whole
 from impl.engine import Scheduler
 from impl.errors import RunFailed, SettingError
 from impl.experiment import Result, Scenario, run
@@ -37,10 +38,21 @@ class Experiment:
     real_rounds: int = 3
     is_open_to_users: bool = True
 
+    def __post_init__(self) -> None:
+        require_positive("real_scale", self.real_scale, unit="times the article's time")
+        require_whole("real_rounds", self.real_rounds, at_least=2, unit="rounds")
+        if not self.schedulers:
+            raise SettingError(f"experiment {self.id!r} has no schedulers; allowed: one or more")
+
     @property
     def id(self) -> str:
         """The scenario's id."""
         return self.scenario.id
+
+    @property
+    def reference(self) -> str:
+        """The scheduler that others are compared with: `normal`, or the first where it does not take part."""
+        return "normal" if "normal" in self.schedulers else next(iter(self.schedulers))
 
     def on(self, machine: Machine) -> Scenario:
         """Return the scenario as it runs on a machine."""
@@ -70,8 +82,12 @@ def cases(experiments: Sequence[Experiment], users: Sequence[str]) -> list[Case]
     """Return every case, with the users' schedulers in each experiment that is open to them.
 
     Raises:
-        SettingError: if a user's scheduler has the name of one that an experiment already has.
+        SettingError: if two experiments have one id, or a user's scheduler the name of an experiment's own.
     """
+    ids = [experiment.id for experiment in experiments]
+    twice = sorted({each for each in ids if ids.count(each) > 1})
+    if twice:
+        raise SettingError(f"two experiments have the id {twice[0]!r}; allowed: each id once")
     for experiment in experiments:
         taken = sorted(set(users) & set(experiment.schedulers))
         if taken:

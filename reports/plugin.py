@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,8 +13,8 @@ from impl.engine import Scheduler
 from impl.errors import SettingError
 from impl.machines import why_no_cuda
 from impl.schedulers import load
-from reports.baselines import Baselines, compare_case, entry, file_for
-from reports.claims import Claim, Evidence
+from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
+from reports.claims import Claim, ClaimFailed, Evidence
 from reports.files import FileError
 from reports.lab import Lab
 from reports.machine import describe, describe_gpu
@@ -21,6 +22,7 @@ from reports.measure import Case, cases
 from reports.recorder import Recorder
 from reports.records import CaseRecord, ClaimRecord
 from reports.replay import enter
+from reports.summary import sentence
 from reports.verdict import Verdict
 
 DEVICE_MARKS = {"virtual": None, "cpu": "cpu", "cuda": "gpu"}
@@ -154,11 +156,14 @@ def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:
 def lab(pytestconfig: pytest.Config) -> Lab:
     """The session's lab."""
     reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
 
     def progress(text: str) -> None:
-        if reporter is not None and reporter.verbosity >= 0:
-            reporter.ensure_newline()
-            reporter.write_line(f"  {text}")
+        if reporter is not None and capture is not None and reporter.verbosity >= 0:
+            with capture.global_and_fixture_disabled():
+                reporter.ensure_newline()
+                reporter.write_line(f"  {text}")
+                reporter._tw.flush()
 
     return Lab(pytestconfig.stash[USERS], progress)
 
@@ -181,14 +186,24 @@ def baselines_of(lab: Lab) -> Callable[[str], Baselines]:
 
 
 @pytest.fixture
-def require_claim(device: str, lab: Lab, request: pytest.FixtureRequest) -> Callable[[Claim], None]:
+def require_claim(
+    device: str, lab: Lab, request: pytest.FixtureRequest, baselines_of: Callable[[str], Baselines]
+) -> Callable[[Claim], None]:
     """Judge a claim, leave its record, and fail unless it holds."""
 
     def require(claim: Claim) -> None:
         evidence = lab.judge(claim, device)
         unmet = [str(check) for check in evidence.checks if check.verdict is not Verdict.HOLDS]
-        request.node.user_properties.append(claim_record(claim, evidence, "; ".join(unmet)).as_property())
-        evidence.require_holds()
+        record = claim_record(claim, evidence, "; ".join(unmet))
+        request.node.user_properties.append(record.as_property())
+        try:
+            evidence.require_holds()
+        except ClaimFailed as error:
+            pytest.fail(f"{sentence(claim.name)}\n{error}\n{inspect.getdoc(claim.judge)}", pytrace=False)
+        if evidence.is_exact and not request.config.getoption("--update-baselines"):
+            moved = compare_figure(record.claim, record.value, baselines_of(device))
+            if moved:
+                pytest.fail(moved, pytrace=False)
 
     return require
 
@@ -217,6 +232,8 @@ def check_case(
         )
         record = CaseRecord(case.id, device, outcome, case.is_user, entry(rounds, case.scheduler), describe(device))
         request.node.user_properties.append(record.as_property())
-        assert not moved, f"{case.id} on {device} is not as in the baseline: " + "; ".join(moved)
+        if moved:
+            lines = "\n  ".join(moved)
+            pytest.fail(f"{case.id} on {device} is not as in the baseline:\n  {lines}", pytrace=False)
 
     return check

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from impl.machines import why_no_cuda
 from reports.article import read_article
 from reports.baselines import Baselines, file_for
 from reports.files import FileError
@@ -28,6 +29,7 @@ class Recorder:
         self._claims: dict[tuple[str, str], tuple[str, ClaimRecord]] = {}
         self._predictions: dict[tuple[str, str, str], PredictionRecord] = {}
         self._notes: list[str] = []
+        self._is_interrupted = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed or report.skipped:
@@ -47,13 +49,21 @@ class Recorder:
             elif name == NOTE:
                 self._notes.append(str(value))
 
+    def pytest_keyboard_interrupt(self) -> None:
+        self._is_interrupted = True
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
         # A wrapper, and the first: pytest-benchmark writes its files in a wrapper of its own.
-        if exitstatus == pytest.ExitCode.INTERRUPTED:
+        if exitstatus == pytest.ExitCode.INTERRUPTED or self._is_interrupted:
             self._withhold_benchmark_files(session.config)
-        elif self._config.getoption("--update-baselines") and not hasattr(session.config, "workerinput"):
-            self._update_baselines()
+        elif (
+            self._config.getoption("--update-baselines")
+            and not hasattr(session.config, "workerinput")
+            and not self._update_baselines()
+            and exitstatus == pytest.ExitCode.OK
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return (yield)
 
     def _withhold_benchmark_files(self, config: pytest.Config) -> None:
@@ -63,30 +73,51 @@ class Recorder:
             benchmarks.json = benchmarks.save = benchmarks.autosave = None
             self._notes.append("interrupted: no benchmark JSON was written")
 
-    def _update_baselines(self) -> None:
-        for device in sorted({record.device for _, record in self._cases.values()}):
-            cases = [r for node, r in self._cases.values() if r.device == device and self._may_store(node, r)]
-            claims = [r for node, r in self._claims.values() if r.device == device and node not in self._failed]
-            if not cases:
-                continue
-            path = file_for(device, cases[0].machine.get("gpu"))
+    def _update_baselines(self) -> bool:
+        """Write what ran and passed; return whether everything that should be written was."""
+        devices = {device for _, device in (*self._cases, *self._claims)}
+        is_complete = True
+        for device in sorted(devices):
             try:
-                baselines = Baselines.read(path)
+                self._notes.append(self._update_device(device))
             except FileError as error:
                 self._notes.append(f"baseline not updated: {error}")
-                continue
-            baselines.machine = cases[0].machine
-            baselines.cases.update({record.case: record.metrics for record in cases})
-            baselines.claims.update({r.claim: r.value for r in claims if r.value is not None})
-            baselines.write()
-            self._notes.append(f"updated {len(cases)} cases and {len(claims)} claims in {path.name}")
+                is_complete = False
+        if not devices:
+            self._notes.append("baselines not updated: no case and no claim ran")
+        return is_complete
 
-    def _may_store(self, nodeid: str, record: CaseRecord) -> bool:
-        return nodeid not in self._failed and not record.is_user
+    def _update_device(self, device: str) -> str:
+        claims = [(node, record) for node, record in self._claims.values() if record.device == device]
+        doubtful = {e for node, record in claims if node in self._failed for e in record.experiments}
+        cases = [
+            record
+            for node, record in self._cases.values()
+            if record.device == device and not record.is_user and node not in self._failed
+        ]
+        kept = [record for record in cases if record.case.split("/")[0] not in doubtful]
+        facts = describe(device)
+        baselines = Baselines.read(file_for(device, facts.get("gpu")))
+        before = {**baselines.cases}, {**baselines.claims}
+        baselines.machine = facts
+        baselines.cases.update({record.case: record.metrics for record in kept})
+        held = {r.claim: r.value for node, r in claims if node not in self._failed and r.value is not None}
+        baselines.claims.update(held)
+        baselines.write()
+        changed = sum(baselines.cases[name] != before[0].get(name) for name in baselines.cases)
+        changed_claims = sum(baselines.claims[name] != before[1].get(name) for name in baselines.claims)
+        left_out = f"; {len(cases) - len(kept)} cases of experiments with a failed claim left out" if doubtful else ""
+        return (
+            f"{baselines.path.name}: {len(kept)} cases and {len(held)} claims ran and passed, "
+            f"{changed} and {changed_claims} of them new or changed{left_out}"
+        )
 
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
-        devices = sorted({record.device for _, record in self._cases.values()})
-        machine_info["overlap"] = {device: describe(device) for device in devices}
+        # Asked at the start too, to compare with saved runs: so it must not depend on what has run.
+        marks = {"cpu": "cpu", "gpu": "cuda"}
+        devices = [device for mark, device in marks.items() if mark in config.option.markexpr] or ["virtual"]
+        if not (devices == ["cuda"] and why_no_cuda()):
+            machine_info["overlap"] = {device: describe(device) for device in devices}
 
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
         """Put the outcome of every claim beside the cases that it rests on, and the predictions at the end."""

@@ -13,6 +13,10 @@ CONFIDENCE = 0.95
 """Of the two-sided intervals that decide on machines with noise."""
 
 
+SHORTEST_TIME_NS = 100_000
+"""Values of claims are shares, counts, or times in nanoseconds of at least this much."""
+
+
 class Verdict(Enum):
     """What the evidence says of a claim."""
 
@@ -44,10 +48,15 @@ class Check:
 
     def __str__(self) -> str:
         found = self.measured
-        spread = "" if found.low == found.high else f" [{found.low:.6g}, {found.high:.6g}]"
-        return (
-            f"{self.verdict.value}: {self.name} = {found.mean:.6g}{spread} (n={found.num_rounds}), wanted {self.wanted}"
-        )
+        spread = ""
+        if found.num_rounds > 1:
+            spread = f" [{show(found.low)}, {show(found.high)}] in {found.num_rounds} rounds"
+        return f"{self.verdict.value}: {self.name} = {show(found.mean)}{spread}, wanted {self.wanted}"
+
+
+def show(value: float) -> str:
+    """Return a number for reading: times, which are the only large ones, in milliseconds to the nanosecond."""
+    return f"{value / 1e6:,.6f} ms" if abs(value) >= SHORTEST_TIME_NS else f"{value:.6g}"
 
 
 def interval(samples: NDArray[np.float64]) -> Interval:

@@ -17,7 +17,6 @@ def test_a_cost_is_linear_in_requests_and_tokens() -> None:
 
 def test_scaling_multiplies_every_term_of_every_stage() -> None:
     assert Costs(pre=Cost(10, 4, 2), copy=Cost(6)).scaled(0.5) == Costs(pre=Cost(5, 2, 1), copy=Cost(3))
-    assert stages(1, 7, 3).longest_fixed_ns == 7_000_000
 
 
 @pytest.mark.parametrize("value", [-1, -0.001, math.nan, math.inf, -math.inf, True, "3", None])

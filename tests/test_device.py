@@ -50,7 +50,7 @@ def play(
     try:
         runtime.run(partial(body, engine), progress=engine.progress, stall_s=30)
     finally:
-        device.close()
+        device.close(has_failed=False)
     return engine
 
 

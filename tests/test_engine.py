@@ -35,7 +35,7 @@ def machine(request: pytest.FixtureRequest) -> Machine:
         (faulty.never_asks, "3 of 3 requests never ended: request 0 (0 of 1 outputs), 1 (0 of 1 outputs)"),
         (faulty.posts_twice, "post of batch 0 a second time"),
         (faulty.posts_before_synchronize, "post of batch 0 before its tokens are there; call engine.synchronize first"),
-        (faulty.launches_twice, "output 0 of request 0 is repeated"),
+        (faulty.launches_twice, "batch 0 is launched a second time"),
         (faulty.launches_without_pre, "batch 0 is launched without its inputs; call engine.pre(batch, stream) first"),
         (faulty.forgets_wait_stream, "call engine.wait_stream(scheduler) before the launch"),
         (faulty.reads_times_early, "the forward of batch 0 has no measured times yet"),
@@ -67,6 +67,7 @@ def test_polling_while_time_stands_still_is_an_error(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_polling_for_ever_in_real_time_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("impl.experiment.STALL_FLOOR_S", 0.3)
+    monkeypatch.setattr("impl.experiment.STALL_FACTOR", 0)
     served = scenario(from_gaps([0, 60_000 * MS]))
     with pytest.raises(Stalled, match="nothing was recorded"):
         attempt(faulty.polls_for_ever, served, CpuMachine())

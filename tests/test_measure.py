@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from impl.engine import Engine
-from impl.errors import RunFailed
+from impl.errors import RunFailed, SettingError
 from impl.machines import CpuMachine, VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
@@ -60,13 +61,13 @@ def test_metrics_come_one_for_each_round() -> None:
 def test_users_join_every_open_experiment_under_stable_ids() -> None:
     experiments = [
         Experiment(scenario(), PAIR, section="1"),
-        Experiment(scenario(), {"normal": normal}, section="1", is_open_to_users=False),
+        Experiment(replace(scenario(), id="closed"), {"normal": normal}, section="1", is_open_to_users=False),
     ]
     found = cases(experiments, ["mine"])
     assert [(case.id, case.is_user) for case in found] == [
         ("small/normal", False),
         ("small/overlap", False),
-        ("small/normal", False),
+        ("closed/normal", False),
         ("small/mine", True),
     ]
 
@@ -90,3 +91,14 @@ def test_the_lab_measures_an_experiment_once() -> None:
     assert runs == ["mine"]
     closed = Experiment(scenario(burst(2)), PAIR, section="1", is_open_to_users=False)
     assert "mine" not in Lab({"mine": mine}, lambda text: None).rounds(closed, "virtual").results
+
+
+def test_two_experiments_of_one_id_are_refused() -> None:
+    twins = [Experiment(scenario(), PAIR, section="1"), Experiment(scenario(), PAIR, section="2")]
+    with pytest.raises(SettingError, match="two experiments have the id 'small'"):
+        cases(twins, [])
+
+
+def test_a_users_scheduler_cannot_take_the_place_of_an_experiments_own() -> None:
+    with pytest.raises(SettingError, match="experiment 'small' has a scheduler 'overlap'; rename yours"):
+        cases([Experiment(scenario(), PAIR, section="1")], ["overlap"])

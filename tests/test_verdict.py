@@ -81,6 +81,8 @@ def test_the_worst_verdict_counts() -> None:
 
 def test_a_check_shows_value_spread_rounds_and_what_was_wanted() -> None:
     check = Check("throughput gain", "at least 0.3", Interval(0.25, 0.2, 0.31, 5), Verdict.UNDECIDED)
-    assert str(check) == "UNDECIDED: throughput gain = 0.25 [0.2, 0.31] (n=5), wanted at least 0.3"
+    assert str(check) == "UNDECIDED: throughput gain = 0.25 [0.2, 0.31] in 5 rounds, wanted at least 0.3"
     exact = Check("gain", "0.5", Interval(0.5, 0.5, 0.5, 1), Verdict.HOLDS)
-    assert str(exact) == "HOLDS: gain = 0.5 (n=1), wanted 0.5"
+    assert str(exact) == "HOLDS: gain = 0.5, wanted 0.5"
+    long = Check("total", "2,650.001000 ms", Interval(2.65e9, 2.65e9, 2.65e9, 1), Verdict.FAILS)
+    assert str(long) == "FAILS: total = 2,650.000000 ms, wanted 2,650.001000 ms"

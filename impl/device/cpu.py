@@ -124,8 +124,9 @@ class CpuDevice:
         assert isinstance(stream, CpuStream), "a stream of this device"
         codes = [encode(item) for item in batch.items]
         batch.inputs = []
-        batch.upload = (stream, stream.issue())
         stream.enqueue(lambda: batch.inputs.extend(codes))
+        # Numbered last: who waits for the stream in between must not count it.
+        batch.upload = (stream, stream.issue())
 
     def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> _Forward:
         assert isinstance(stream, CpuStream), "a stream of this device"
@@ -170,6 +171,8 @@ class CpuDevice:
         flight.copy_end_ns = forward.copied.time_ns
         flight.tokens = list(forward.on_host)
 
-    def close(self) -> None:
+    def close(self, *, has_failed: bool) -> None:
+        if has_failed:
+            self._runtime.has_failed.set()  # the streams drop what is queued
         for stream in self._streams:
             stream.stop()

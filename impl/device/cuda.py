@@ -142,6 +142,8 @@ class CudaDevice:
         self._settings = settings
         self._registry = StreamRegistry()
         self._copy_stream = self.stream("copy") if settings.has_copy_stream else None
+        self._slots: dict[int, _Slot] = {}
+        """Taken and not given back, by batch."""
         resources.reserve_slots(max_in_flight)
         self._anchor, self._anchor_ns = _anchor()
 
@@ -156,7 +158,7 @@ class CudaDevice:
             raise ProtocolError(
                 f"batch {batch.id} has {len(batch.items)} requests; allowed on CUDA: at most {SLOT_SIZE}"
             )
-        slot = self._resources.take_slot()
+        slot = self._slots[batch.id] = self._resources.take_slot()
         slot.codes_on_host[: len(batch.items)] = [encode(item) for item in batch.items]
         torch.cuda.set_stream(stream.stream)
         slot.upload.replay()
@@ -217,14 +219,16 @@ class CudaDevice:
         flight.forward_end_ns = self._host_ns(slot.end)
         flight.copy_end_ns = self._host_ns(slot.copied)
         flight.payload = flight.batch.inputs = None
-        self._resources.give_back(slot)
+        self._resources.give_back(self._slots.pop(flight.batch.id))
 
     def _host_ns(self, event: torch.cuda.Event) -> int:
         elapsed_ms: float = self._anchor.elapsed_time(event)
         return self._anchor_ns + round(elapsed_ms * 1e6)
 
-    def close(self) -> None:
+    def close(self, *, has_failed: bool) -> None:
         torch.cuda.synchronize(self._resources.device)
+        for slot in self._slots.values():  # of flights that were dropped
+            self._resources.give_back(slot)
 
 
 def _anchor() -> tuple[torch.cuda.Event, int]:

@@ -80,5 +80,5 @@ class Device(Protocol):
     def wait(self, flight: Flight) -> None:
         """Block until the tokens are on the host, then fill the flight's times and tokens."""
 
-    def close(self) -> None:
-        """Give back what the run holds; called once, also after a failure."""
+    def close(self, *, has_failed: bool) -> None:
+        """Give back what the run holds; called once. After a failure, what is queued need not run."""

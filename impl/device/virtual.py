@@ -115,5 +115,5 @@ class VirtualDevice:
         flight.forward_start_ns, flight.forward_end_ns, flight.copy_end_ns = times
         flight.tokens = [token_of(encode(item)) for item in flight.batch.items]
 
-    def close(self) -> None:
+    def close(self, *, has_failed: bool) -> None:
         """Nothing is held."""
