@@ -24,7 +24,7 @@ from reports.records import NOTE
 
 NUM_REQUESTS = 20_000
 NUM_FORWARDS = 1_000
-MOST_EVENTS_PER_REQUEST = 80
+MOST_EVENTS_PER_REQUEST = 200
 """A request may cost as much as this many bare SimPy events, timed beside it."""
 MOST_OVERHEAD_US = 200
 

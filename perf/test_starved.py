@@ -68,8 +68,9 @@ def steps_of(result: Result, batch_id: int) -> list[tuple[str, int]]:
 @claim(STARVED, section="8", broken=Broken("post before the next launch", {"overlap": overlap_that_posts_first}))
 def test_starved_only_three_of_six_steps_are_the_requests_own(evidence: Evidence) -> None:
     """Under `overlap` the host's steps between taking a request and delivering it are, in this order: own pre, own
-    launch, post of the previous one, pre and launch of the next, own post. So service TTFT is own work plus
-    three inserted steps, where `normal`'s is own work alone.
+    launch, post of the previous one, pre and launch of the next, own post. So from the third request on, service TTFT
+    is 2·(pre + post), the last one's pre + post + max(forward, post); the first takes pre + forward + post, the second
+    pre + forward + 2·post. `normal`'s is own work alone.
     """
     rounds = evidence.of(STARVED)
     s = Stages(rounds)
@@ -79,6 +80,10 @@ def test_starved_only_three_of_six_steps_are_the_requests_own(evidence: Evidence
     evidence.at_least("share of requests with these six steps", as_described, 1)
     own = rounds.metric("service_ttft_mean_ns", "normal")
     evidence.equal("normal's service TTFT", own, s.pre + s.forward + s.post)
+    step = s.pre + s.post
+    ends = s.pre + s.forward + s.post, s.pre + s.forward + 2 * s.post, step + max(s.forward, s.post)
+    inserted = (sum(ends) + (s.n - 3) * 2 * step) / s.n
+    evidence.equal("overlap's service TTFT", rounds.metric("service_ttft_mean_ns", "overlap"), inserted)
     rise = rounds.gain("service_ttft_mean_ns", "overlap")
     evidence.at_least("rise of service TTFT", rise, 0.08)
     evidence.show("service TTFT", rise, "%")

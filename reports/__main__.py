@@ -18,8 +18,12 @@ def main() -> int:
     table.add_argument("--gpu", default="nvidia-h200", help="name of the GPU's baseline file (default: %(default)s)")
     table.add_argument("experiments", nargs="*", help="only these (default: all)")
     arguments = parser.parse_args()
+    path = FOLDER / f"{arguments.gpu}.json"
+    if not path.exists():
+        print(f"{path} does not exist; record it with: pytest perf -m gpu --update-baselines", file=sys.stderr)
+        return 2
     try:
-        frame = comparison(FOLDER / f"{arguments.gpu}.json")
+        frame = comparison(path)
     except FileError as error:
         print(error, file=sys.stderr)
         return 2

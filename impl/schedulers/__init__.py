@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 
 from impl.engine import Scheduler
 from impl.errors import SettingError
@@ -51,6 +52,8 @@ def load(path: str) -> tuple[str, Scheduler]:
         described = f"{type(error).__name__}: {error}"
         raise SettingError(f"scheduler {path!r}: module {module_name!r} does not import: {described}") from error
     scheduler = getattr(module, name, None)
+    if inspect.iscoroutinefunction(scheduler):
+        raise SettingError(f"scheduler {path!r} is a coroutine function; allowed: a plain function of an Engine")
     if not callable(scheduler):
         found = ", ".join(sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_")))
         raise SettingError(f"scheduler {path!r}: {module_name!r} has no callable {name!r}; it has: {found or 'none'}")
