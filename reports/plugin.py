@@ -230,7 +230,20 @@ def check_case(
             is_updating=config.getoption("--update-baselines"),
             is_required=config.getoption("--require-baseline"),
         )
-        record = CaseRecord(case.id, device, outcome, case.is_user, entry(rounds, case.scheduler), describe(device))
+        reference = case.experiment.reference
+        has_throughput = all(r.metrics.summary.throughput_rps is not None for r in results)
+        record = CaseRecord(
+            case=case.id,
+            device=device,
+            baseline=outcome,
+            is_user=case.is_user,
+            throughput_gain=float(rounds.gain("throughput_rps", case.scheduler, reference).mean())
+            if has_throughput
+            else None,
+            ttft_change=float(rounds.gain("ttft_mean_ns", case.scheduler, reference).mean()),
+            metrics=entry(rounds, case.scheduler),
+            machine=describe(device),
+        )
         request.node.user_properties.append(record.as_property())
         if moved:
             lines = "\n  ".join(moved)

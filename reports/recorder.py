@@ -16,7 +16,7 @@ from reports.baselines import Baselines, file_for
 from reports.files import FileError
 from reports.machine import describe
 from reports.records import CASE, CLAIM, NOTE, PREDICTION, CaseRecord, ClaimRecord, PredictionRecord
-from reports.summary import claim_table, prediction_table
+from reports.summary import claim_table, prediction_table, user_table
 
 
 class Recorder:
@@ -153,6 +153,9 @@ class Recorder:
         text = claim_table(device, claims, article, baselines, width) if claims else ""
         if predictions:
             text += "\n" + prediction_table(device, predictions, width)
+        users = [record for record in cases if record.is_user]
+        if users:
+            text += "\n" + user_table(device, users, width)
         for line in text.splitlines():
             terminal.write_line(line.rstrip())
         verdicts = Counter(record.verdict for record in claims)

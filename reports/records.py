@@ -20,6 +20,9 @@ class CaseRecord:
     baseline: str
     """What the comparison with the baseline said, in a word or two."""
     is_user: bool
+    throughput_gain: float | None
+    ttft_change: float
+    """Against the experiment's reference scheduler, as means over paired rounds."""
     metrics: dict[str, float | None]
     machine: dict[str, Any]
 

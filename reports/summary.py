@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reports.baselines import Baselines
-from reports.records import ClaimRecord, PredictionRecord
+from reports.records import CaseRecord, ClaimRecord, PredictionRecord
 
 
 def format_figure(value: float | None, unit: str) -> str:
@@ -68,6 +68,29 @@ def prediction_table(device: str, records: Sequence[PredictionRecord], width: in
             f"{record.ttft_ns / 1e6:.2f}",
             f"{record.ttft_measured_ns / 1e6:.2f}",
             format_figure(record.ttft_error, "%"),
+        )
+    return _draw(table, width)
+
+
+def user_table(device: str, records: Sequence[CaseRecord], width: int) -> str:
+    """Draw what the user's own schedulers did, against the reference of each experiment."""
+    table = Table(
+        title=f"your schedulers on {device}, against normal (or the experiment's first)",
+        title_justify="left",
+        expand=True,
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("case", ratio=1, overflow="fold")
+    for name in ("throughput", "mean TTFT", "forwards", "GPU idle", "launch lead"):
+        table.add_column(name, no_wrap=True, justify="right")
+    for record in records:
+        table.add_row(
+            record.case,
+            format_figure(record.throughput_gain, "%"),
+            format_figure(record.ttft_change, "%"),
+            format_figure(record.metrics["num_forwards"], ""),
+            format_figure(record.metrics["gpu_idle_share"], "share"),
+            format_figure(record.metrics["launch_lead"], "share"),
         )
     return _draw(table, width)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -297,3 +298,12 @@ def test_a_reader_woken_by_a_computing_thread_waits_for_its_turn() -> None:
 
     play(main)
     assert seen == [6 * MS]
+
+
+@pytest.mark.slow
+def test_a_scheduler_inside_a_blocking_call_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("impl.experiment.STALL_FLOOR_S", 0.2)
+    begin_s = time.monotonic()
+    with pytest.raises(Stalled, match="nothing was recorded"):
+        attempt(lambda engine: time.sleep(30))
+    assert time.monotonic() - begin_s < 10

@@ -20,7 +20,7 @@ from simpy.events import Event, Timeout
 from impl.costs import WorkKind
 from impl.errors import Deadlock, ProtocolError, RunFailed, Stalled
 from impl.runtime.gil import Gil
-from impl.runtime.watchdog import Watchdog, interrupt, stacks
+from impl.runtime.watchdog import Watchdog, interrupt, stacks, wakeable
 
 T = TypeVar("T")
 
@@ -121,11 +121,12 @@ class VirtualRuntime:
             nonlocal where
             where = stacks([caller])
             interrupt(caller, _Interrupted)
+            wake()
 
         self._hub = greenlet.getcurrent()
         self.spawn(main, "scheduler")
         try:
-            with Watchdog(stall_s, progress, on_stall):
+            with wakeable() as wake, Watchdog(stall_s, progress, on_stall):
                 self.env.run()
         except _Interrupted as error:
             raise Stalled(f"nothing was recorded for {stall_s:g} s of real time; it ran in\n{where}") from error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 
 class Watchdog:
@@ -53,7 +55,26 @@ def stacks(threads: Iterable[threading.Thread]) -> str:
     return "\n".join(parts)
 
 
+@contextmanager
+def wakeable() -> Iterator[Callable[[], None]]:
+    """Yield a function that wakes the calling thread from a blocking call, where that can be done.
+
+    A signal's handler runs in Python, and there an exception of `interrupt` takes effect; only the main thread has
+    handlers, and only POSIX can send it a signal. Elsewhere the function does nothing.
+    """
+    thread = threading.current_thread()
+    if thread is not threading.main_thread() or thread.ident is None or not hasattr(signal, "pthread_kill"):
+        yield lambda: None
+        return
+    ident = thread.ident
+    previous = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        yield lambda: signal.pthread_kill(ident, signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL if previous is None else previous)
+
+
 def interrupt(thread: threading.Thread, error: type[BaseException]) -> None:
-    """Raise `error` in a thread at its next Python instruction; a thread inside a C call stays there."""
+    """Raise `error` in a thread at its next Python instruction; inside a C call it stays there (see `wakeable`)."""
     if thread.ident is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error))
