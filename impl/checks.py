@@ -18,14 +18,20 @@ def require_whole(name: str, value: object, *, at_least: int, unit: str) -> int:
     return value
 
 
+SMALLEST, LARGEST = 1e-6, 1e9
+"""Bounds of rates and factors: beyond them nanoseconds overflow, and nobody measures there."""
+
+
 def require_positive(name: str, value: object, *, unit: str) -> float:
-    """Return `value` as a float if it is a finite number above zero.
+    """Return `value` as a float if it is a number between `SMALLEST` and `LARGEST`.
 
     Raises:
-        SettingError: for other types, NaN, infinities, zero and negative values.
+        SettingError: for other types, NaN, infinities, zero, negative and extreme values.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
         raise SettingError(f"{name} is {value!r}; allowed: a finite number of {unit} above 0")
+    if not SMALLEST <= value <= LARGEST:
+        raise SettingError(f"{name} is {value!r} {unit}; allowed: from {SMALLEST:g} to {LARGEST:g}")
     return float(value)
 
 

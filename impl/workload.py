@@ -35,7 +35,8 @@ class Workload:
         return self.requests[-1].arrival_ns / max(1, len(self.requests) - 1)
 
     def scaled(self, factor: float) -> Workload:
-        """Return this workload with every arrival multiplied by `factor`."""
+        """Return this workload with every arrival multiplied by `factor`, a positive number."""
+        require_positive("scale", factor, unit="times the original time")
         return Workload(tuple(replace(r, arrival_ns=round(r.arrival_ns * factor)) for r in self.requests))
 
 
@@ -105,7 +106,7 @@ def gamma(
     """Let requests arrive with gamma-distributed gaps of coefficient of variation `cv` (1 is Poisson)."""
     gap_ns = _gap_ns(num_requests, qps)
     shape = 1.0 / require_positive("cv", cv, unit="coefficient of variation") ** 2
-    draw = random.Random(seed)
+    draw = random.Random(require_whole("seed", seed, at_least=0, unit="steps"))
     return from_gaps([0] + [round(draw.gammavariate(shape, gap_ns / shape)) for _ in range(num_requests - 1)], lengths)
 
 

@@ -121,3 +121,15 @@ def test_a_bad_request_is_named_with_value_unit_and_what_is_allowed(requests: li
     with pytest.raises(SettingError) as caught:
         Workload(tuple(requests))
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [lambda: constant(2, qps=1e-300), lambda: gamma(2, qps=1, cv=1e-200, seed=1)])
+def test_rates_at_which_nanoseconds_overflow_are_refused(make: object) -> None:
+    with pytest.raises(SettingError, match="allowed: from 1e-06 to 1e"):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("factor", [0, -1, float("nan")])
+def test_a_workload_is_scaled_by_positive_numbers_only(factor: float) -> None:
+    with pytest.raises(SettingError, match="scale is"):
+        burst(2).scaled(factor)

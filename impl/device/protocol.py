@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from impl.checks import require_whole
 from impl.core import Batch, Flight
 from impl.device.stream import Stream
+from impl.errors import SettingError
 
 
 class LaunchBlocks(Enum):
@@ -27,6 +28,10 @@ class Matmuls:
 
     count: int
     dim: int
+
+    def __post_init__(self) -> None:
+        require_whole("count", self.count, at_least=1, unit="products")
+        require_whole("dim", self.dim, at_least=1, unit="rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,9 @@ class DeviceSettings:
     """Literal forwards for a CUDA device in place of calibrated ones."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.launch_blocks, LaunchBlocks):
+            allowed = ", ".join(str(each) for each in LaunchBlocks)
+            raise SettingError(f"launch_blocks is {self.launch_blocks!r}; allowed: {allowed}")
         require_whole("kernels_per_forward", self.kernels_per_forward, at_least=1, unit="kernels")
 
 
