@@ -145,7 +145,13 @@ class Engine:
             )
 
     def pre(self, batch: Batch, stream: Stream) -> None:
-        """Prepare a batch on the host and upload its inputs on `stream`."""
+        """Prepare a batch on the host and upload its inputs on `stream`.
+
+        Raises:
+            ProtocolError: if the batch was prepared before.
+        """
+        if batch.upload is not None:
+            raise ProtocolError(f"batch {batch.id} is prepared a second time; each batch is prepared once")
         start_ns = self._begin(PRE, batch)
         self._runtime.work(self._costs.host_work, self._costs.pre(batch))
         self._device.upload(batch, stream)

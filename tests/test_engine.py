@@ -177,3 +177,30 @@ def test_forwards_are_recorded_in_order(machine: Machine) -> None:
     forwards = attempt(overlap, machine=machine).timeline.stage(FORWARD)
     assert [span.batch_id for span in forwards] == [0, 1, 2]
     assert all(before.end_ns <= after.start_ns for before, after in pairwise(forwards))
+
+
+def test_a_batch_is_prepared_once() -> None:
+    def prepares_twice(engine: Engine) -> None:
+        stream = engine.stream("engine")
+        batch = engine.next_batch()
+        assert batch is not None
+        engine.pre(batch, stream)
+        engine.pre(batch, stream)
+
+    with pytest.raises(ProtocolError, match="batch 0 is prepared a second time"):
+        attempt(prepares_twice)
+
+
+def test_two_threads_cannot_synchronize_one_flight() -> None:
+    def races(engine: Engine) -> None:
+        stream = engine.stream("engine")
+        batch = engine.next_batch()
+        assert batch is not None
+        engine.pre(batch, stream)
+        flight = engine.launch(batch, stream)
+        engine.spawn(lambda: engine.synchronize(flight), "second")
+        engine.synchronize(flight)
+        engine.post(flight)
+
+    with pytest.raises(ProtocolError, match="threads 'scheduler' and 'second' both synchronize batch 0"):
+        attempt(races)
