@@ -97,6 +97,12 @@ def cases(experiments: Sequence[Experiment], users: Sequence[str]) -> list[Case]
     ]
 
 
+def matched(first: Samples, second: Samples) -> tuple[Samples, Samples]:
+    """Return as many rounds of two experiments as both have, one against one; each may have been extended alone."""
+    num_rounds = min(len(first), len(second))
+    return first[:num_rounds], second[:num_rounds]
+
+
 @dataclass(frozen=True, slots=True)
 class Rounds:
     """The results of an experiment on a machine: for each scheduler one result a round."""

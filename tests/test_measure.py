@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from impl.engine import Engine
@@ -12,7 +13,7 @@ from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
 from impl.workload import burst
 from reports.lab import Lab
-from reports.measure import Experiment, Rounds, cases, measure_rounds
+from reports.measure import Experiment, Rounds, cases, matched, measure_rounds
 from tests import faulty
 from tests.build import scenario, stages
 
@@ -102,3 +103,8 @@ def test_two_experiments_of_one_id_are_refused() -> None:
 def test_a_users_scheduler_cannot_take_the_place_of_an_experiments_own() -> None:
     with pytest.raises(SettingError, match="experiment 'small' has a scheduler 'overlap'; rename yours"):
         cases([Experiment(scenario(), PAIR, section="1")], ["overlap"])
+
+
+def test_rounds_of_two_experiments_are_matched_one_against_one() -> None:
+    first, second = matched(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0]))
+    assert (list(first), list(second)) == ([1.0, 2.0], [4.0, 5.0])
