@@ -78,6 +78,12 @@ def case_id(experiment: str, scheduler: str) -> str:
     return f"{experiment}/{scheduler}"
 
 
+def split_case_id(case: str) -> tuple[str, str]:
+    """Return experiment and scheduler of a case's key."""
+    experiment, _, scheduler = case.partition("/")
+    return experiment, scheduler
+
+
 def cases(experiments: Sequence[Experiment], users: Sequence[str]) -> list[Case]:
     """Return every case, with the users' schedulers in each experiment that is open to them.
 

@@ -15,8 +15,10 @@ from reports.article import read_article
 from reports.baselines import Baselines, file_for
 from reports.files import FileError
 from reports.machine import describe
-from reports.records import CASE, CLAIM, NOTE, PREDICTION, CaseRecord, ClaimRecord, PredictionRecord
+from reports.measure import split_case_id
+from reports.records import NOTE, CaseRecord, ClaimRecord, PredictionRecord
 from reports.summary import claim_table, prediction_table, user_table
+from reports.verdict import Verdict
 
 
 class Recorder:
@@ -37,13 +39,13 @@ class Recorder:
         if report.when != "teardown":
             return
         for name, value in report.user_properties:
-            if name == CASE:
+            if name == CaseRecord.KEY:
                 case = CaseRecord(**value)  # type: ignore[arg-type] # user properties are typed as objects
                 self._cases[case.case, case.device] = report.nodeid, case
-            elif name == CLAIM:
+            elif name == ClaimRecord.KEY:
                 claim = ClaimRecord(**value)  # type: ignore[arg-type] # as above
                 self._claims[claim.claim, claim.device] = report.nodeid, claim
-            elif name == PREDICTION:
+            elif name == PredictionRecord.KEY:
                 made = PredictionRecord(**value)  # type: ignore[arg-type] # as above
                 self._predictions[made.experiment, made.scheduler, made.device] = made
             elif name == NOTE:
@@ -95,7 +97,7 @@ class Recorder:
             for node, record in self._cases.values()
             if record.device == device and not record.is_user and node not in self._failed
         ]
-        kept = [record for record in cases if record.case.split("/")[0] not in doubtful]
+        kept = [record for record in cases if split_case_id(record.case)[0] not in doubtful]
         facts = describe(device)
         baselines = Baselines.read(file_for(device, facts.get("gpu")))
         before = {**baselines.cases}, {**baselines.claims}
@@ -115,16 +117,17 @@ class Recorder:
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
         # Asked at the start too, to compare with saved runs: so it must not depend on what has run.
         marks = {"cpu": "cpu", "gpu": "cuda"}
-        devices = [device for mark, device in marks.items() if mark in config.option.markexpr] or ["virtual"]
-        if not (devices == ["cuda"] and why_no_cuda()):
-            machine_info["overlap"] = {device: describe(device) for device in devices}
+        asked = [device for mark, device in marks.items() if mark in config.option.markexpr] or ["virtual"]
+        # The words of -m may leave a device out as well as ask for it; a GPU that is not there has no facts.
+        devices = [device for device in asked if device != "cuda" or why_no_cuda() is None]
+        machine_info["overlap"] = {device: describe(device) for device in devices}
 
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
         """Put the outcome of every claim beside the cases that it rests on, and the predictions at the end."""
         output_json["overlap_predictions"] = [asdict(record) for record in self._predictions.values()]
         for benchmark in output_json["benchmarks"]:
             info = benchmark["extra_info"]
-            benchmark["extra_info"]["claims"] = [
+            info["claims"] = [
                 {"claim": r.claim, "section": r.section, "verdict": r.verdict, "reason": r.reason, "figure": r.value}
                 for _, r in self._claims.values()
                 if r.device == info.get("device") and info.get("experiment") in r.experiments
@@ -140,7 +143,7 @@ class Recorder:
     def _print_device(self, terminal: pytest.TerminalReporter, device: str) -> None:
         claims = [record for _, record in self._claims.values() if record.device == device]
         cases = [record for _, record in self._cases.values() if record.device == device]
-        gpu = describe(device).get("gpu") if any(r.verdict != "NOT RUN" for r in claims) or cases else None
+        gpu = describe(device).get("gpu") if any(r.verdict != Verdict.NOT_RUN.value for r in claims) or cases else None
         try:
             baselines = Baselines.read(file_for(device, gpu))
             article = read_article().claims

@@ -6,14 +6,28 @@ Records travel as pytest's user properties, so that they reach the main process 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-CASE, CLAIM, PREDICTION, NOTE = "overlap_case", "overlap_claim", "overlap_prediction", "overlap_note"
+NOTE = "overlap_note"
+"""Key of a line of text for the end of the session."""
 
 
 @dataclass(frozen=True, slots=True)
-class CaseRecord:
+class Record:
+    """What all records share: the key of their user property."""
+
+    KEY: ClassVar[str]
+
+    def as_property(self) -> tuple[str, dict[str, Any]]:
+        """Return the record as a user property."""
+        return self.KEY, asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRecord(Record):
     """One scheduler on one experiment and device."""
+
+    KEY = "overlap_case"
 
     case: str
     device: str
@@ -26,14 +40,12 @@ class CaseRecord:
     metrics: dict[str, float | None]
     machine: dict[str, Any]
 
-    def as_property(self) -> tuple[str, dict[str, Any]]:
-        """Return the record as a user property."""
-        return CASE, asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ClaimRecord:
+class ClaimRecord(Record):
     """One claim on one device."""
+
+    KEY = "overlap_claim"
 
     claim: str
     device: str
@@ -46,14 +58,12 @@ class ClaimRecord:
     value: float | None
     experiments: list[str] = field(default_factory=list)
 
-    def as_property(self) -> tuple[str, dict[str, Any]]:
-        """Return the record as a user property."""
-        return CLAIM, asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class PredictionRecord:
+class PredictionRecord(Record):
     """The virtual device's prediction for one experiment and scheduler on a real device."""
+
+    KEY = "overlap_prediction"
 
     experiment: str
     scheduler: str
@@ -64,7 +74,3 @@ class PredictionRecord:
     ttft_ns: float
     ttft_measured_ns: float
     ttft_error: float
-
-    def as_property(self) -> tuple[str, dict[str, Any]]:
-        """Return the record as a user property."""
-        return PREDICTION, asdict(self)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from reports.article import read_article
 from reports.baselines import FOLDER, Baselines
+from reports.measure import case_id, split_case_id
 
 
 def comparison(gpu_file: Path) -> pd.DataFrame:
@@ -21,13 +22,13 @@ def comparison(gpu_file: Path) -> pd.DataFrame:
     virtual, gpu = Baselines.read(FOLDER / "virtual.json"), Baselines.read(gpu_file)
     rows = []
     for case in sorted(set(gpu.cases) | set(article)):
-        experiment, scheduler = case.split("/")
+        experiment, scheduler = split_case_id(case)
         if scheduler == "normal":
             continue
         named = article.get(case, {})
         row: dict[str, Any] = {"experiment": experiment, "scheduler": scheduler}
         for source, cases in (("virtual", virtual.cases), ("gpu", gpu.cases)):
-            own, normal = cases.get(case), cases.get(f"{experiment}/normal")
+            own, normal = cases.get(case), cases.get(case_id(experiment, "normal"))
             for metric, key in (("throughput", "throughput_rps"), ("TTFT", "ttft_mean_ns")):
                 row[f"{metric} {source}"] = _relative(own, normal, key)
             row[f"forwards {source}"] = None if own is None else own["num_forwards"]

@@ -353,6 +353,12 @@ def test_leaving_out_real_devices_in_words_is_no_request_for_them(template: Path
     assert "8 passed" in output
 
 
+def test_leaving_out_a_gpu_that_is_not_there_still_writes_benchmarks(suite: Path) -> None:
+    status, output = run(suite, "-m", "not gpu and not cpu", "--benchmark-json=out.json")
+    assert status == 0, output
+    assert len(json.loads((suite / "out.json").read_text())["benchmarks"]) == 5
+
+
 def test_cpu_runs_in_real_time_and_is_compared_with_nothing(template: Path) -> None:
     status, output = run(template, "-m", "cpu", "-k", "case")
     assert status == 0, output

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reports.baselines import Baselines
-from reports.records import CLAIM, ClaimRecord
+from reports.records import ClaimRecord
 from reports.summary import claim_table, format_figure, sentence
 
 RECORD = ClaimRecord(
@@ -71,5 +71,5 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_a_record_survives_the_way_through_pytests_properties() -> None:
     name, value = RECORD.as_property()
-    assert name == CLAIM
+    assert name == ClaimRecord.KEY == "overlap_claim"
     assert ClaimRecord(**value) == RECORD
