@@ -68,7 +68,6 @@ class Baselines:
 
     def write(self) -> None:
         """Write the file atomically."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.path, {"schema": SCHEMA, "machine": self.machine, "cases": self.cases, "claims": self.claims})
 
 

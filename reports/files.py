@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -13,32 +14,79 @@ class FileError(ValueError):
     """A file cannot be used; the message names the file, the field and the remedy."""
 
 
+LARGEST_FILE_BYTES = 64_000_000
+"""Larger files are refused before they are read."""
 LARGEST_NUMBER = 1e30
 """No metric comes near; NaN and infinities are refused by the same comparison."""
+
+
+def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
+    """Read a JSON object in which every number is finite.
+
+    Args:
+        path: of the file.
+        remedy: what to do about a damaged file, for the message.
+
+    Raises:
+        FileError: if the file is missing, too large, truncated, or not an object, or has a number that is not finite.
+    """
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise FileError(
+                f"{path}: has {size / 1e6:,.0f} MB; allowed: {LARGEST_FILE_BYTES / 1e6:,.0f} MB, "
+                f"of which a whole run takes about one; {remedy}"
+            )
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read: {error}") from error
+    try:
+        data = json.loads(text, object_pairs_hook=_refuse_twins)
+        undefined = _find_undefined(data, "")
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not valid JSON: {error}; {remedy}") from error
+    if not isinstance(data, dict):
+        raise FileError(f"{path}: holds a {type(data).__name__}; expected an object")
+    if undefined is not None:
+        field, value = undefined
+        raise FileError(f"{path}: field {field!r} is {value}; expected a finite number or null; {remedy}")
+    return data
 
 
 def read_json(path: Path, *, schema: int) -> dict[str, Any]:
     """Read an object whose field "schema" is at most `schema`.
 
     Raises:
-        FileError: if the file is missing, truncated, not an object, or of a newer schema.
+        FileError: as `read_object` does, and if the schema is newer.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read: {error}") from error
-    try:
-        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not valid JSON: {error}; restore it from version control") from error
-    if not isinstance(data, dict):
-        raise FileError(f"{path}: holds a {type(data).__name__}; expected an object with the field 'schema'")
-    found = data.get("schema")
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise FileError(f"{path}: field 'schema' is {found!r}; expected a whole number of at least 1")
-    if found > schema:
-        raise FileError(f"{path}: field 'schema' is {found}, newer than {schema}; update this suite to read it")
+    data = read_object(path, remedy="restore it from version control")
+    require_schema(path, "schema", data.get("schema"), schema)
     return data
+
+
+def require_schema(path: Path, field: str, found: object, newest: int) -> None:
+    """Refuse a schema version that this suite does not know.
+
+    Raises:
+        FileError: unless `found` is a whole number from 1 to `newest`.
+    """
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise FileError(f"{path}: field {field!r} is {found!r}; expected a whole number of at least 1")
+    if found > newest:
+        raise FileError(f"{path}: field {field!r} is {found}, newer than {newest}; update this suite to read it")
+
+
+def _find_undefined(value: object, field: str) -> tuple[str, float] | None:
+    """Return the first number that is not finite, with the path of its field."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else (field, value)
+    if isinstance(value, dict):
+        pairs = ((f"{field}.{name}" if field else name, each) for name, each in value.items())
+    elif isinstance(value, list):
+        pairs = ((f"{field}[{index}]", each) for index, each in enumerate(value))
+    else:
+        return None
+    return next((found for name, each in pairs if (found := _find_undefined(each, name)) is not None), None)
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -49,12 +97,8 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number that JSON knows")
-
-
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write an object atomically: either the whole new file is there afterwards, or the old one.
+    """Write an object atomically.
 
     Raises:
         FileError: if a value is NaN or infinite, or the folder cannot be written.
@@ -63,7 +107,17 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
         text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
     except ValueError as error:
         raise FileError(f"{path}: not written: {error}; undefined values must be null") from error
+    write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically: either the whole new file is there afterwards, or the old one.
+
+    Raises:
+        FileError: if the folder cannot be written.
+    """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise FileError(f"{path}: not written: {error}; make the folder writable") from error

@@ -59,7 +59,7 @@ class Experiment:
         return self.scenario if machine.is_exact else self.scenario.scaled(self.real_scale)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Case:
     """One scheduler on one experiment: one entry in benchmarks and baselines."""
 
@@ -71,6 +71,10 @@ class Case:
     def id(self) -> str:
         """The key of this case; it must stay the same for as long as its results are to be compared."""
         return case_id(self.experiment.id, self.scheduler)
+
+    def __repr__(self) -> str:
+        # pytest-benchmark stores the repr of a test's parameters in every entry.
+        return f"Case({self.id!r})"
 
 
 def case_id(experiment: str, scheduler: str) -> str:

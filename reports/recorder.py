@@ -27,6 +27,8 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._failed: set[str] = set()
+        self._not_passed: set[str] = set()
+        """Failed or skipped."""
         self._cases: dict[tuple[str, str], tuple[str, CaseRecord]] = {}
         self._claims: dict[tuple[str, str], tuple[str, ClaimRecord]] = {}
         self._predictions: dict[tuple[str, str, str], PredictionRecord] = {}
@@ -34,8 +36,10 @@ class Recorder:
         self._is_interrupted = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed or report.skipped:
+        if report.failed:
             self._failed.add(report.nodeid)
+        if not report.passed:
+            self._not_passed.add(report.nodeid)
         if report.when != "teardown":
             return
         for name, value in report.user_properties:
@@ -91,11 +95,11 @@ class Recorder:
 
     def _update_device(self, device: str) -> str:
         claims = [(node, record) for node, record in self._claims.values() if record.device == device]
-        doubtful = {e for node, record in claims if node in self._failed for e in record.experiments}
+        doubtful = {e for node, record in claims if node in self._not_passed for e in record.experiments}
         cases = [
             record
             for node, record in self._cases.values()
-            if record.device == device and not record.is_user and node not in self._failed
+            if record.device == device and not record.is_user and node not in self._not_passed
         ]
         kept = [record for record in cases if split_case_id(record.case)[0] not in doubtful]
         facts = describe(device)
@@ -103,7 +107,7 @@ class Recorder:
         before = {**baselines.cases}, {**baselines.claims}
         baselines.machine = facts
         baselines.cases.update({record.case: record.metrics for record in kept})
-        held = {r.claim: r.value for node, r in claims if node not in self._failed and r.value is not None}
+        held = {r.claim: r.value for node, r in claims if node not in self._not_passed and r.value is not None}
         baselines.claims.update(held)
         baselines.write()
         changed = sum(baselines.cases[name] != before[0].get(name) for name in baselines.cases)
@@ -123,7 +127,8 @@ class Recorder:
         machine_info["overlap"] = {device: describe(device) for device in devices}
 
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
-        """Put the outcome of every claim beside the cases that it rests on, and the predictions at the end."""
+        """Put the outcome of every claim beside the cases that it rests on, failures and predictions at the end."""
+        output_json["overlap_failed"] = sorted(self._failed)
         output_json["overlap_predictions"] = [asdict(record) for record in self._predictions.values()]
         for benchmark in output_json["benchmarks"]:
             info = benchmark["extra_info"]

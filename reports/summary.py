@@ -48,7 +48,7 @@ def claim_table(
             format_figure(baselines.claims.get(record.claim), record.unit),
             record.verdict,
         )
-    return _draw(table, width)
+    return draw(table, width)
 
 
 def prediction_table(device: str, records: Sequence[PredictionRecord], width: int) -> str:
@@ -69,7 +69,7 @@ def prediction_table(device: str, records: Sequence[PredictionRecord], width: in
             f"{record.ttft_measured_ns / 1e6:.2f}",
             format_figure(record.ttft_error, "%"),
         )
-    return _draw(table, width)
+    return draw(table, width)
 
 
 def user_table(device: str, records: Sequence[CaseRecord], width: int) -> str:
@@ -92,10 +92,11 @@ def user_table(device: str, records: Sequence[CaseRecord], width: int) -> str:
             format_figure(record.metrics["gpu_idle_share"], "share"),
             format_figure(record.metrics["launch_lead"], "share"),
         )
-    return _draw(table, width)
+    return draw(table, width)
 
 
-def _draw(table: Table, width: int) -> str:
+def draw(table: Table, width: int) -> str:
+    """Return a table as text without colours."""
     text = io.StringIO()
     Console(file=text, width=width, force_terminal=False, highlight=False).print(table)
     return text.getvalue()

@@ -15,10 +15,12 @@ from reports.files import FileError, read_json, require_number, write_json
     [
         ('{"schema": 1, "cases": {', "not valid JSON"),
         ("", "not valid JSON"),
-        ('{"schema": 1, "x": NaN}', "not valid JSON: NaN is not a number that JSON knows; restore it"),
-        ('{"schema": 1, "x": -Infinity}', "-Infinity is not a number that JSON knows"),
-        ("[1, 2]", "holds a list; expected an object with the field 'schema'"),
+        ('{"schema": 1, "x": NaN}', "field 'x' is nan; expected a finite number or null; restore it"),
+        ('{"schema": 1, "x": -Infinity}', "field 'x' is -inf; expected a finite number or null"),
+        ("[1, 2]", "holds a list; expected an object"),
         ('"text"', "holds a str; expected an object"),
+        ('{"schema": 1, "x": [0, {"y": 1e999}]}', "field 'x[1].y' is inf; expected a finite number or null"),
+        ("[" * 900 + "]" * 900, "not valid JSON: maximum recursion depth exceeded"),
         ("{}", "field 'schema' is None; expected a whole number of at least 1"),
         ('{"schema": true}', "field 'schema' is True; expected a whole number"),
         ('{"schema": "1"}', "field 'schema' is '1'; expected a whole number"),
@@ -43,6 +45,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_json(tmp_path / "binary.json", schema=1)
     with pytest.raises(FileError, match="cannot be read"):
         read_json(tmp_path, schema=1)
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(200_000_000)
+    with pytest.raises(FileError, match=r"huge\.json: has 200 MB; allowed: 64 MB, .*; restore it"):
+        read_json(path, schema=1)
 
 
 def test_older_schemas_are_read(tmp_path: Path) -> None:

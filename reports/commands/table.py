@@ -1,0 +1,35 @@
+"""`python -m reports table`: the README's result table from the baselines."""
+
+from __future__ import annotations
+
+import argparse
+
+from reports.baselines import FOLDER
+from reports.files import FileError
+from reports.table import comparison, to_markdown
+
+HELP = "article, virtual device and a GPU side by side, as Markdown"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("--gpu", default="nvidia-h200", help="name of the GPU's baseline file (default: %(default)s)")
+    parser.add_argument("experiments", nargs="*", help="only these (default: all)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table.
+
+    Raises:
+        FileError: if a baseline is missing or damaged, or an experiment unknown.
+    """
+    path = FOLDER / f"{arguments.gpu}.json"
+    if not path.exists():
+        raise FileError(f"{path} does not exist; record it with: pytest perf -m gpu --update-baselines REASON")
+    frame = comparison(path)
+    known = list(dict.fromkeys(frame["experiment"]))
+    unknown = set(arguments.experiments) - set(known)
+    if unknown:
+        raise FileError(f"no experiment {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    print(to_markdown(frame, arguments.experiments or known))
+    return 0

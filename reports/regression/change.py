@@ -1,0 +1,177 @@
+"""How a metric changed between two commits: estimate, interval, the smallest regression it could have shown, verdict.
+
+A change is a ratio head / base or a difference head − base. Inside this module both are one number that is positive
+where the head is worse: the logarithm of the ratio or the difference, times −1 for metrics that are better high.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from reports.regression.rules import POWER, Better, Metric, Rule, Scale
+
+Samples = NDArray[np.float64]
+"""One value for each process, or for each round where there are too few processes."""
+FEWEST_FOR_EXACT_COUNTS = 5
+"""A count that never varied in this many samples of each side is taken to be exact."""
+
+
+class Verdict(Enum):
+    """What a comparison says of one metric of one case."""
+
+    OK = "OK"
+    """Nothing beyond the threshold, and a regression of the size that matters would have shown."""
+    REGRESSION = "REGRESSION"
+    IMPROVEMENT = "IMPROVEMENT"
+    CHANGED = "CHANGED"
+    """An exact metric that is neither better high nor low has another value."""
+    UNDECIDED = "UNDECIDED"
+    SHOWN = "shown"
+    """Not judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A metric's change, on its own scale: a ratio, or a difference in the metric's unit."""
+
+    scale: Scale
+    base: float
+    """Mean of the base side."""
+    head: float
+    estimate: float | None
+    """None where a ratio has no meaning, because a value is zero."""
+    low: float | None
+    """Ends of the interval; None from too few samples."""
+    high: float | None
+    smallest: float | None
+    """The smallest regression that would have been found with 95 % probability: a share, or in the metric's unit."""
+    p_value: float | None
+    """Of no regression, one-sided and before any correction."""
+    num_base: int
+    num_head: int
+    is_exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its reason in words."""
+
+    verdict: Verdict
+    reason: str
+
+
+def exact_change(base: Samples, head: Samples, metric: Metric) -> Change:
+    """Return the change of a value that is the same in every run."""
+    before, after = float(base[0]), float(head[0])
+    scale = metric.scale if before > 0 and after > 0 else Scale.DIFFERENCE
+    estimate = after / before if scale is Scale.RATIO else after - before
+    p_value = None
+    return Change(scale, before, after, estimate, estimate, estimate, 0.0, p_value, len(base), len(head), is_exact=True)
+
+
+def measured_change(
+    base: Samples, head: Samples, metric: Metric, rule: Rule, *, is_paired: bool, alpha: float
+) -> Change:
+    """Return the change of a measured value, with the two-sided interval of confidence 1 − 2·alpha.
+
+    Paired samples (one of each side measured together) are compared by the t-interval of their differences, others by
+    Welch's. Values with a zero among them are compared by difference.
+
+    Source: Welch, Biometrika 34 (1947), 28–35.
+    """
+    scale = metric.scale if (base > 0).all() and (head > 0).all() else Scale.DIFFERENCE
+    sign = -1.0 if metric.better is Better.HIGHER else 1.0
+    x, y = (np.log(base), np.log(head)) if scale is Scale.RATIO else (base, head)
+    mean = float(y.mean() - x.mean())
+    low = high = smallest = p_value = None
+    if min(len(x), len(y)) >= 2:
+        error, freedom = _paired_error(x, y) if is_paired else _welch_error(x, y)
+        quantile = float(stdtrit(freedom, 1 - alpha))
+        half = quantile * error
+        low, high = mean - half, mean + half
+        p_value = _p_value(sign * mean, error, freedom)
+        needed = max(half, _threshold(rule, scale, float(base.mean()))) + float(stdtrit(freedom, POWER)) * error
+        smallest = _size(needed, sign) if scale is Scale.RATIO else needed
+    if scale is Scale.RATIO:
+        mean, low, high = math.exp(mean), *(None if end is None else math.exp(end) for end in (low, high))
+    return Change(
+        scale, float(base.mean()), float(head.mean()), mean, low, high, smallest, p_value, len(base), len(head)
+    )
+
+
+def _size(needed: float, sign: float) -> float:
+    """Return a regression on the logarithmic scale as a share of the base."""
+    return abs(math.expm1(sign * min(needed, 50.0)))
+
+
+def _paired_error(x: Samples, y: Samples) -> tuple[float, float]:
+    differences = y - x
+    return float(differences.std(ddof=1)) / math.sqrt(len(differences)), len(differences) - 1.0
+
+
+def _welch_error(x: Samples, y: Samples) -> tuple[float, float]:
+    a, b = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
+    if a + b == 0:
+        return 0.0, len(x) + len(y) - 2.0
+    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
+
+
+def _p_value(worsening: float, error: float, freedom: float) -> float:
+    if error == 0:
+        return 1.0 if worsening <= 0 else 0.0
+    return float(stdtr(freedom, -worsening / error))
+
+
+def _threshold(rule: Rule, scale: Scale, base: float) -> float:
+    """Return the least change that counts, on the scale of comparison."""
+    if scale is Scale.DIFFERENCE:
+        return max(rule.absolute, rule.relative * abs(base))
+    return math.log1p(max(rule.relative, rule.absolute / base))
+
+
+def _visible(rule: Rule, metric: Metric, change: Change) -> float:
+    """Return the regression that must be visible, on the scale of `Change.smallest`."""
+    if change.scale is metric.scale:
+        return rule.visible
+    return max(rule.visible * abs(change.base), rule.absolute)  # a ratio has no meaning here: there is a zero
+
+
+def judge_exact(change: Change, metric: Metric) -> Judgement:
+    """Judge an exact value: any change counts."""
+    if change.base == change.head:
+        return Judgement(Verdict.OK, "equal")
+    if metric.better is Better.NEITHER:
+        return Judgement(Verdict.CHANGED, "exact, and another value")
+    is_worse = (change.head > change.base) == (metric.better is Better.LOWER)
+    return Judgement(Verdict.REGRESSION if is_worse else Verdict.IMPROVEMENT, "exact: any change counts")
+
+
+def judge_measured(change: Change, metric: Metric, rule: Rule) -> Judgement:
+    """Judge a measured value: a change needs statistics and size, and calm needs eyes that could have seen."""
+    if change.low is None or change.high is None or change.smallest is None or change.estimate is None:
+        return Judgement(Verdict.UNDECIDED, f"{change.num_base} + {change.num_head} samples: 2 + 2 are the least")
+    neutral = 1.0 if change.scale is Scale.RATIO else 0.0
+    threshold = _threshold(rule, change.scale, change.base)
+    size = abs(math.log(change.estimate)) if change.scale is Scale.RATIO else abs(change.estimate)
+    is_large = size > threshold
+    is_significant = not change.low <= neutral <= change.high
+    if is_significant and is_large:
+        is_worse = (change.estimate > neutral) == (metric.better is Better.LOWER)
+        return Judgement(Verdict.REGRESSION if is_worse else Verdict.IMPROVEMENT, "interval and threshold exceeded")
+    if change.smallest > _visible(rule, metric, change):
+        return Judgement(Verdict.UNDECIDED, "too noisy: could not have shown a regression of the size that matters")
+    if is_large:
+        return Judgement(Verdict.UNDECIDED, "beyond the threshold, but the interval includes no change")
+    return Judgement(Verdict.OK, "significant, but within the threshold" if is_significant else "no change shown")
+
+
+def is_constant(base: Samples, head: Samples) -> bool:
+    """Return whether counts may be compared exactly: they never varied within a side, in samples enough to tell."""
+    enough = min(len(base), len(head)) >= FEWEST_FOR_EXACT_COUNTS
+    return enough and bool((base == base[0]).all() and (head == head[0]).all())

@@ -1,0 +1,221 @@
+"""Shows a comparison: as a table for the terminal, as Markdown for a pull request, as JSON for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from reports.regression.change import Verdict
+from reports.regression.comparison import Comparison, Row
+from reports.regression.results import ResultFile
+from reports.regression.rules import FALSE_ALARM_RATE, KINDS, POWER, Scale
+
+SCHEMA = 1
+"""Version of the JSON."""
+ORDER = (
+    Verdict.REGRESSION,
+    Verdict.UNDECIDED,
+    Verdict.CHANGED,
+    Verdict.IMPROVEMENT,
+    Verdict.OK,
+    Verdict.SHOWN,
+)
+"""Worst first."""
+HEADINGS = ("metric", "base", "head", "change", "interval", "visible from", "n", "verdict", "reason")
+RIGHT = {"base", "head", "change", "interval", "visible from", "n"}
+MAX_LISTED = 20
+LARGEST_SHOWN = 11.0
+"""Ratio up to which numbers are written out; ends of intervals from two or three samples can be astronomical."""
+
+
+def format_value(value: float, metric: str) -> str:
+    """Return a metric's value with its unit."""
+    kind = KINDS[metric]
+    if kind.unit == "ns":
+        return f"{value / 1e6:,.3f} ms"
+    if kind.unit == "share":
+        return f"{value:.3f}"
+    return f"{value:,.6g} {kind.unit}".rstrip()
+
+
+def format_change(value: float | None, scale: Scale, metric: str) -> str:
+    """Return a change: a ratio in percent, a difference in the metric's unit."""
+    if value is None:
+        return "–"
+    if scale is Scale.RATIO:
+        return f"{100 * (value - 1):+.2f} %" if value <= LARGEST_SHOWN else f"over +{100 * (LARGEST_SHOWN - 1):.0f} %"
+    return ("+" if value >= 0 else "") + format_value(value, metric)
+
+
+def format_smallest(row: Row) -> str:
+    """Return the smallest regression that a row could have shown."""
+    change = row.change
+    if change.is_exact:
+        return "any"
+    if change.smallest is None:
+        return "–"
+    if change.scale is Scale.RATIO:
+        return f"{100 * change.smallest:.2f} %" if change.smallest <= LARGEST_SHOWN else "–"
+    return format_value(change.smallest, row.metric)
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row's cells, in the order of `HEADINGS`."""
+    change = row.change
+    ends = [format_change(end, change.scale, row.metric) for end in (change.low, change.high)]
+    return (
+        row.metric,
+        format_value(change.base, row.metric),
+        format_value(change.head, row.metric),
+        format_change(change.estimate, change.scale, row.metric),
+        "exact" if change.is_exact else f"[{ends[0]}, {ends[1]}]",
+        format_smallest(row),
+        str(change.num_base) if change.num_base == change.num_head else f"{change.num_base}+{change.num_head}",
+        row.verdict.value,
+        row.judgement.reason,
+    )
+
+
+def method_lines(found: Comparison) -> list[str]:
+    """Return in sentences how the rows were judged and how sure they are."""
+    method = found.method
+    sides = [f"{name}: {_commits(files)}, {_count(len(files), 'run')}" for name, files in _named(found)]
+    if all(row.change.is_exact for row in found.judged):
+        return [*sides, "Virtual time is exact: any change of any metric counts."]
+    looks = "" if method.num_looks == 1 else f" × {method.num_looks} looks"
+    kind = "pairs of processes" if method.is_paired else f"unpaired {method.unit}es".replace("roundes", "rounds")
+    lines = [
+        *sides,
+        f"{kind}, {'paired t' if method.is_paired else 'Welch'} intervals of {100 * (1 - 2 * method.alpha):.4g} %: "
+        f"{FALSE_ALARM_RATE:.0%} false alarms at most in all, divided among {method.num_tests} measured rows{looks}.",
+        f"visible from: the smallest regression found with {POWER:.0%} probability in data as noisy as this.",
+    ]
+    if method.is_ratio_to_reference:
+        lines.append("Unlike machines: only ratios to normal of the same run are compared.")
+    if not method.is_paired:
+        lines.append(
+            "The weaker test: runs made apart from each other do not share the machine's mood, and rounds of one "
+            "process share its luck; `python -m reports gate` compares pairs."
+        )
+    return lines
+
+
+def _named(found: Comparison) -> tuple[tuple[str, Sequence[ResultFile]], ...]:
+    return ("base", found.base), ("head", found.head)
+
+
+def _commits(files: Sequence[ResultFile]) -> str:
+    commits = dict.fromkeys(file.commit[:12] + ("-dirty" if file.commit.endswith("-dirty") else "") for file in files)
+    return ", ".join(commit or "no commit" for commit in commits)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def changed_cases(found: Comparison) -> list[tuple[str, list[str]]]:
+    """Return the lists of cases that exist on one side only or cannot be compared, with their titles."""
+    lists = [
+        ("only in base (renamed or removed?)", found.only_base),
+        ("only in head (renamed or new?)", found.only_head),
+        ("not comparable", found.incomparable),
+    ]
+    return [(title, cases) for title, cases in lists if cases]
+
+
+def by_severity(rows: Sequence[Row]) -> list[Row]:
+    """Return rows with the worst verdicts first, otherwise in their order."""
+    return sorted(rows, key=lambda row: ORDER.index(row.verdict))
+
+
+def to_text(found: Comparison, *, allow_changed_cases: bool) -> str:
+    """Return the table of every row; the worst ones come last, next to the prompt."""
+    lines = _columns([("case", *HEADINGS), *((str(row.key), *cells(row)) for row in reversed(by_severity(found.rows)))])
+    for title, cases in changed_cases(found):
+        lines.append(f"{title}:")
+        lines += [f"  {case}" for case in cases]
+    lines += [*found.notes, *method_lines(found), found.sentence(allow_changed_cases=allow_changed_cases)]
+    return "\n".join(lines)
+
+
+def _columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with aligned columns; rich takes seconds for thousands of rows."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    is_right = [False, *(heading in RIGHT for heading in HEADINGS)]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_right, strict=True)
+        ).rstrip()
+        for row in table
+    ]
+
+
+def to_markdown(found: Comparison, *, allow_changed_cases: bool) -> str:
+    """Return the comment for a pull request: what matters first, every row folded below."""
+    result = found.exit_code(allow_changed_cases=allow_changed_cases)
+    lines = [
+        f"### Overlap scheduling: {result.name}",
+        "",
+        found.sentence(allow_changed_cases=allow_changed_cases).replace("|", "\\|"),
+        "",
+    ]
+    notable = [row for row in by_severity(found.judged) if row.verdict is not Verdict.OK]
+    if notable:
+        lines += [*_markdown_table(notable[:MAX_LISTED]), ""]
+        if len(notable) > MAX_LISTED:
+            lines += [f"…and {len(notable) - MAX_LISTED} more below.", ""]
+    for title, cases in changed_cases(found):
+        lines += [f"**{title}**", "", *(f"- `{case}`" for case in cases[:MAX_LISTED])]
+        lines += [f"- …and {len(cases) - MAX_LISTED} more"] if len(cases) > MAX_LISTED else []
+        lines.append("")
+    lines += [*(f"{line}  " for line in [*found.notes, *method_lines(found)]), ""]
+    lines += [f"<details><summary>All {len(found.rows)} rows</summary>", ""]
+    lines += [*_markdown_table(by_severity(found.rows)), "", "</details>"]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_table(rows: Sequence[Row]) -> list[str]:
+    lines = [f"| case | {' | '.join(HEADINGS)} |"]
+    lines.append("| --- | " + " | ".join("---:" if heading in RIGHT else "---" for heading in HEADINGS) + " |")
+    for row in rows:
+        found = [str(row.key), *cells(row)]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in found) + " |")
+    return lines
+
+
+def to_json(found: Comparison, *, allow_changed_cases: bool) -> dict[str, Any]:
+    """Return everything as data; changes are ratios head / base or differences, times in nanoseconds."""
+    result = found.exit_code(allow_changed_cases=allow_changed_cases)
+    return {
+        "schema": SCHEMA,
+        "result": result.name,
+        "exit_code": int(result),
+        "sentence": found.sentence(allow_changed_cases=allow_changed_cases),
+        "false_alarm_rate": FALSE_ALARM_RATE,
+        "power": POWER,
+        "method": asdict(found.method) | {"alpha": found.method.alpha},
+        "sides": {
+            name: [{"file": str(file.path), "commit": file.commit, "time": file.time} for file in files]
+            for name, files in _named(found)
+        },
+        "only_in_base": found.only_base,
+        "only_in_head": found.only_head,
+        "incomparable": found.incomparable,
+        "notes": found.notes,
+        "rows": [
+            {
+                "device": row.key.device,
+                "case": row.key.case,
+                "metric": row.metric,
+                "unit": KINDS[row.metric].unit,
+                "better": KINDS[row.metric].better.value,
+                "verdict": row.verdict.value,
+                "reason": row.judgement.reason,
+                **asdict(row.change),
+                "scale": row.change.scale.value,
+            }
+            for row in found.rows
+        ],
+    }
