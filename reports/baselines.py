@@ -21,6 +21,8 @@ SCHEMA = 1
 FOLDER = Path(__file__).resolve().parent.parent / "baselines"
 RATIO_TOLERANCES = {"throughput_rps": 0.03, "ttft_mean_ns": 0.06}
 """Metrics compared on real devices, and by how much their ratio to `normal` may move."""
+MANY_KERNELS_FACTOR = 4
+"""On those tolerances where the host launches a forward kernel by kernel: its pace differs by 10 % from run to run."""
 ABSOLUTE_TOLERANCE = 0.05
 """By how much the reference scheduler's total may move on a real device."""
 METRICS = tuple(Summary.__dataclass_fields__)
@@ -109,7 +111,9 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
     if base is None:
         return [f"the baseline has no {case_id(case.experiment.id, reference)} to compare with"]
     moved = []
-    for name, tolerance in RATIO_TOLERANCES.items():
+    factor = MANY_KERNELS_FACTOR if rounds.scenario.settings.kernels_per_forward > 1 else 1
+    for name, usual in RATIO_TOLERANCES.items():
+        tolerance = usual * factor
         before, by = expected[name], base[name]
         if before is None or by is None:
             continue
@@ -123,7 +127,8 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
 def _absolute_difference(expected: dict[str, float | None], rounds: Rounds, reference: str) -> list[str]:
     """Compare the reference itself: calibrated forwards make even its absolute time repeatable."""
     before = expected["total_ns"]
-    if before is None or rounds.scenario.settings.matmuls is not None:
+    settings = rounds.scenario.settings
+    if before is None or settings.matmuls is not None or settings.kernels_per_forward > 1:
         return []
     now = float(rounds.metric("total_ns", reference).mean())
     if abs(now / before - 1) <= ABSOLUTE_TOLERANCE:

@@ -1,10 +1,10 @@
 """How well the virtual device predicts a real machine, told that machine's host overhead.
 
 A real step takes more host time than the modelled stages: the scheduler's Python code, the upload, the launch, the
-wake-up after the GPU. Short calibration runs measure it: a burst of single requests with the experiment's stage times
-(pauses of that length decide how cold the caches are), once for each way in which threads share the work. The virtual
-device then runs the experiment itself, with its own arrivals and batching, and with that much added to its stages.
-Literal forwards take what they take; there their measured time is told too.
+wake-up after the GPU. Short calibration runs measure it: a burst with the experiment's stage times (pauses of that
+length decide how cold the caches are) in batches of the measured run's mean size, once for each way in which threads
+share the work. The virtual device then runs the experiment itself, with its own arrivals and batching, and with that
+much added to its stages. Literal forwards take what they take; there their measured time is told too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean, median
 
-from impl.batching import Single
+from impl.batching import Dynamic
 from impl.costs import Cost, Costs, WorkKind
 from impl.engine import Scheduler
 from impl.experiment import Scenario, run
@@ -60,21 +61,43 @@ class Overheads:
             ),
         )
 
+    def machine(self) -> VirtualMachine:
+        """Return a virtual device with these overheads."""
+        return VirtualMachine(has_gil=has_gil(), launch_tail_ns=self.launch_tail_ns, gil_releases=self.gil_releases)
+
 
 def _longer(cost: Cost, by_ns: int) -> Cost:
     return replace(cost, fixed_ns=max(0, cost.fixed_ns + by_ns))
 
 
-def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario) -> Overheads:
+def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario, batch_size: int) -> Overheads:
     """Measure a scheduler's overheads on a machine in one short run, as medians over its steps.
+
+    Where one thread waits for another, both stages end late for the same reason, and it is counted twice. So the
+    virtual device predicts the calibration run itself, and what its step is too long comes off the last stage.
+    """
+    # Without the GIL in play: what threads wait for each other is for the virtual device to predict.
+    costs = replace(scenario.costs, host_work=WorkKind.SLEEP)
+    workload = burst(NUM_CALIBRATION_STEPS * batch_size)
+    calibration = replace(scenario, workload=workload, batching=Dynamic(batch_size), costs=costs)
+    timeline = run(scheduler, calibration, machine).timeline
+    found = _overheads(timeline, costs, batch_size, machine.gil_releases)
+    predicted = run(scheduler, found.apply(calibration), found.machine()).timeline
+    return replace(found, post_ns=found.post_ns - round(_step_ns(predicted) - _step_ns(timeline)))
+
+
+def _step_ns(timeline: Timeline) -> float:
+    """Return the median time from one step's end to the next one's."""
+    ends = [span.end_ns for span in timeline.stage(POST)][NUM_WARM_UP_STEPS - 1 :]
+    return median(after - before for before, after in pairwise(ends))
+
+
+def _overheads(timeline: Timeline, costs: Costs, batch_size: int, gil_releases: int) -> Overheads:
+    """Read the overheads off a calibration run.
 
     A stage's overhead is the time by which it ends later than it could have: it can start when its thread has
     finished the stage before and its input is there.
     """
-    # Without the GIL in play: what threads wait for each other is for the virtual device to predict.
-    costs = replace(scenario.costs, host_work=WorkKind.SLEEP)
-    calibration = replace(scenario, workload=burst(NUM_CALIBRATION_STEPS), batching=Single(), costs=costs)
-    timeline = run(scheduler, calibration, machine).timeline
     forwards = {span.batch_id: span for span in timeline.stage(FORWARD)}
     prepared = {span.batch_id: span.end_ns for span in timeline.stage(PRE)}
     excess: dict[str, list[int]] = defaultdict(list)
@@ -87,8 +110,10 @@ def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario
         free_ns[span.lane] = span.end_ns
         if span.batch_id >= NUM_WARM_UP_STEPS:
             ready_ns = _ready_ns(span, prepared, forwards)
-            excess[span.stage].append(_end_ns(span, forwards) - max(start_ns, ready_ns) - _cost_ns(span, costs))
-    wanted_ns = _one_request_ns(costs.forward)
+            excess[span.stage].append(
+                _end_ns(span, forwards) - max(start_ns, ready_ns) - _cost_ns(span, costs, batch_size)
+            )
+    wanted_ns = _batch_ns(costs.forward, batch_size)
     tails = [
         span.end_ns - forwards[span.batch_id].start_ns
         for span in timeline.stage(LAUNCH)
@@ -101,7 +126,7 @@ def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario
         forward_ns=round(median(longer)),
         post_ns=round(median(excess[POST])),
         launch_tail_ns=max(0, round(median(tails))),
-        gil_releases=machine.gil_releases,
+        gil_releases=gil_releases,
     )
 
 
@@ -117,13 +142,13 @@ def _end_ns(span: Span, forwards: Mapping[int, Span]) -> int:
     return span.end_ns
 
 
-def _cost_ns(span: Span, costs: Costs) -> int:
-    return _one_request_ns({PRE: costs.pre, LAUNCH: costs.launch, POST: costs.post}[span.stage])
+def _cost_ns(span: Span, costs: Costs, batch_size: int) -> int:
+    return _batch_ns({PRE: costs.pre, LAUNCH: costs.launch, POST: costs.post}[span.stage], batch_size)
 
 
-def _one_request_ns(cost: Cost) -> int:
-    """Return the cost of a batch of one request with one token, as the calibration runs them."""
-    return cost.fixed_ns + cost.per_request_ns + cost.per_token_ns
+def _batch_ns(cost: Cost, batch_size: int) -> int:
+    """Return the cost of a batch of requests with one token each, as the calibration runs them."""
+    return cost.fixed_ns + (cost.per_request_ns + cost.per_token_ns) * batch_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +183,15 @@ def calibrator_of(timeline: Timeline) -> str:
 def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> list[Prediction]:
     """Predict measured rounds on the virtual device, scheduler by scheduler."""
     scenario = with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario
-    calibrators = {name: calibrator_of(rounds.of(name)[0].timeline) for name in rounds.results}
-    calibrated = {name: measure_overheads(machine, SCHEDULERS[name], scenario) for name in set(calibrators.values())}
+    calibrated: dict[tuple[str, int], Overheads] = {}
     found = []
     for name in rounds.results:
-        overheads = calibrated[calibrators[name]]
-        virtual = VirtualMachine(
-            has_gil=has_gil(), launch_tail_ns=overheads.launch_tail_ns, gil_releases=overheads.gil_releases
-        )
-        summary = run(schedulers[name], overheads.apply(scenario), virtual).metrics.summary
+        calibration = calibrator_of(rounds.of(name)[0].timeline), round(fmean(rounds.metric("batch_size_mean", name)))
+        if calibration not in calibrated:
+            calibrator, batch_size = calibration
+            calibrated[calibration] = measure_overheads(machine, SCHEDULERS[calibrator], scenario, batch_size)
+        overheads = calibrated[calibration]
+        summary = run(schedulers[name], overheads.apply(scenario), overheads.machine()).metrics.summary
         assert summary.throughput_rps is not None, "a run with a real machine's overheads takes time"
         found.append(
             Prediction(
