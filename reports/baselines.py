@@ -8,7 +8,7 @@ so an entry is compared as its ratio to `normal` of the same experiment.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median_high
 from typing import Any
@@ -36,6 +36,8 @@ class Baselines:
     cases: dict[str, dict[str, float | None]]
     claims: dict[str, float]
     machine: dict[str, Any]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """What changed when, and why: date, commit, reason, number of cases and claims."""
 
     @classmethod
     def read(cls, path: Path) -> Baselines:
@@ -53,7 +55,9 @@ class Baselines:
                 raise FileError(f"{path}: field 'cases.{case}' is {metrics!r}; expected an object of metrics")
             unknown = set(metrics) ^ set(METRICS)
             if unknown:
-                raise FileError(f"{path}: field 'cases.{case}' lacks or adds {sorted(unknown)}; run --update-baselines")
+                raise FileError(
+                    f"{path}: field 'cases.{case}' lacks or adds {sorted(unknown)}; run --update-baselines REASON"
+                )
             cases[case] = {name: require_number(path, f"cases.{case}.{name}", metrics[name]) for name in METRICS}
         claims = {}
         for claim, figure in _object(path, data, "claims").items():
@@ -61,7 +65,10 @@ class Baselines:
             if number is None:
                 raise FileError(f"{path}: field 'claims.{claim}' is null; expected a finite number")
             claims[claim] = number
-        return cls(path, cases, claims, _object(path, data, "machine"))
+        history = data.get("history", [])
+        if not isinstance(history, list) or not all(isinstance(each, dict) for each in history):
+            raise FileError(f"{path}: field 'history' is no list of objects; restore it from version control")
+        return cls(path, cases, claims, _object(path, data, "machine"), history)
 
     @property
     def is_empty(self) -> bool:
@@ -70,7 +77,8 @@ class Baselines:
 
     def write(self) -> None:
         """Write the file atomically."""
-        write_json(self.path, {"schema": SCHEMA, "machine": self.machine, "cases": self.cases, "claims": self.claims})
+        fields = {"machine": self.machine, "cases": self.cases, "claims": self.claims, "history": self.history}
+        write_json(self.path, {"schema": SCHEMA, **fields})
 
 
 def _object(path: Path, data: dict[str, Any], field: str) -> dict[str, Any]:
@@ -137,20 +145,22 @@ def _absolute_difference(expected: dict[str, float | None], rounds: Rounds, refe
 
 
 def compare_case(
-    case: Case, rounds: Rounds, baselines: Baselines, device: str, *, is_updating: bool, is_required: bool
+    case: Case, rounds: Rounds, baselines: Baselines, device: str, *, is_updating: bool, is_ignored: bool
 ) -> tuple[str, list[str]]:
     """Compare a case with its baseline; return the outcome in a word or two, and what makes it a failure."""
     if case.is_user:
         return "without one (yours)", []
     if device == "cpu":
         return "without one (cpu)", []
+    if is_ignored:
+        return "not compared", []
     if is_updating:
         return "rewritten", []
     if baselines.is_empty:
-        problem = f"{baselines.path.name} has no case; record it with --update-baselines"
-        return "without one", [problem] if is_required or device == "virtual" else []
+        problem = f"{baselines.path.name} has no case; record it with --update-baselines REASON"
+        return "without one", [problem] if device == "virtual" else []
     if case.id not in baselines.cases:
-        return "missing", [f"{baselines.path.name} has no such entry; record it with --update-baselines"]
+        return "missing", [f"{baselines.path.name} has no such entry; record it with --update-baselines REASON"]
     moved = differences(baselines, case, rounds, is_exact=device == "virtual")
     return ("moved", moved) if moved else ("equal", [])
 
@@ -158,6 +168,6 @@ def compare_case(
 def compare_figure(claim: str, figure: float | None, baselines: Baselines) -> str:
     """Compare a claim's figure where it is exact; return what is wrong, or nothing."""
     if claim not in baselines.claims:
-        return f"{baselines.path.name} has no figure for this claim; record it with --update-baselines"
+        return f"{baselines.path.name} has no figure for this claim; record it with --update-baselines REASON"
     expected = baselines.claims[claim]
     return "" if figure == expected else f"the figure is {figure} instead of {expected} in {baselines.path.name}"

@@ -26,11 +26,19 @@ class Lab:
     Args:
         user_schedulers: schedulers that join every experiment that is open to them.
         progress: called with a line of text before long work.
+        num_rounds: paired rounds where time is real, in place of each experiment's own number.
     """
 
-    def __init__(self, user_schedulers: Mapping[str, Scheduler], progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        user_schedulers: Mapping[str, Scheduler],
+        progress: Callable[[str], None],
+        *,
+        num_rounds: int | None = None,
+    ) -> None:
         self._user_schedulers = user_schedulers
         self._progress = progress
+        self._num_rounds = num_rounds
         self._machines: dict[str, Machine] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
 
@@ -56,7 +64,7 @@ class Lab:
         if key not in self._rounds:
             machine = self.machine(device)
             if not machine.is_exact:
-                self._progress(f"{experiment.id} on {device}: {experiment.real_rounds} paired rounds")
+                self._progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds")
                 self._warm_up(experiment, machine)
             rounds = Rounds(experiment.on(machine))
             self._extend(rounds, experiment, machine)
@@ -74,9 +82,12 @@ class Lab:
         users = self._user_schedulers if experiment.is_open_to_users else {}
         return {**experiment.schedulers, **users}
 
+    def _real_rounds(self, experiment: Experiment) -> int:
+        return self._num_rounds or experiment.real_rounds
+
     def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine) -> None:
         """Add rounds to an experiment: one where time is exact."""
-        num_rounds = 1 if machine.is_exact else experiment.real_rounds
+        num_rounds = 1 if machine.is_exact else self._real_rounds(experiment)
         measure_rounds(rounds, self._all_schedulers(experiment), machine, num_rounds=num_rounds)
 
     def judge(self, claim: Claim, device: str) -> Evidence:

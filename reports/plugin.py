@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -40,15 +42,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="let your own scheduler join every case (repeatable)",
     )
     group.addoption(
-        "--update-baselines", action="store_true", help="rewrite the baselines of what ran and passed, and only that"
+        "--update-baselines",
+        metavar="REASON",
+        help="rewrite the baselines of what ran, if all of it passed, and record the reason in them",
     )
-    group.addoption("--require-baseline", action="store_true", help="fail if there is no baseline for this GPU")
+    group.addoption("--require-baseline", action="store_true", help="stop if there is no baseline for this GPU")
+    group.addoption(
+        "--no-baseline", action="store_true", help="compare nothing with baselines, as when two commits are compared"
+    )
+    group.addoption(
+        "--rounds",
+        type=_positive,
+        metavar="N",
+        help="paired rounds of every experiment where time is real (default: the experiment's own number)",
+    )
     group.addoption(
         "--gpu-optional", action="store_true", help="skip GPU tests, with the reason, where no GPU can be used"
     )
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number of at least 1")
+    return int(text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _require_something_to_compare(config)
     _require_one_process_for_real_devices(config)
     try:
         config.stash[USERS] = load_users(config.getoption("--scheduler"))
@@ -122,6 +142,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             device = item.callspec.params["device"]  # type: ignore[attr-defined] # a claim has a device
             item.user_properties.append(claim_record(claim, Evidence(device, {}), "was not run").as_property())
     reason = why_no_cuda() if on_gpu else None
+    if on_gpu and reason is None and config.getoption("--require-baseline"):
+        _require_baseline()
     if reason is not None:
         if not config.getoption("--gpu-optional"):
             raise pytest.UsageError(f"no usable CUDA device: {reason} (--gpu-optional skips what needs one)")
@@ -129,11 +151,48 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"no usable CUDA device: {reason}"))
 
 
+def _require_baseline() -> None:
+    """Stop before any test if there is nothing to compare with."""
+    path = file_for("cuda", describe_gpu()["gpu"])
+    if not path.exists():
+        raise pytest.UsageError(f"--require-baseline: {path} does not exist; record it with --update-baselines REASON")
+
+
 def _require_one_process_for_real_devices(config: pytest.Config) -> None:
     """Stop before xdist starts its workers: an error of theirs is an internal one, with a traceback."""
     asks_for_real_device = re.search(r"(?<!\bnot )\b(cpu|gpu)\b", config.option.markexpr)
     if asks_for_real_device and config.getoption("dist", "no") != "no":
         raise pytest.UsageError("real devices cannot be measured by several xdist workers at once; leave out -n")
+
+
+def _require_something_to_compare(config: pytest.Config) -> None:
+    """Stop before any test where what is asked for would be silently left out."""
+    option = config.option
+    if option.update_baselines is not None and not option.update_baselines.strip():
+        raise pytest.UsageError("--update-baselines: the reason is empty; say why the baselines change")
+    if option.update_baselines is not None and Path(option.update_baselines).exists():
+        raise pytest.UsageError(
+            f"--update-baselines {option.update_baselines!r} is a path; expected a reason before it"
+        )
+    if option.update_baselines is not None and option.no_baseline:
+        raise pytest.UsageError("--update-baselines and --no-baseline exclude each other")
+    wants_results = option.benchmark_json or option.benchmark_compare_fail
+    is_off = option.benchmark_disable or getattr(option, "numprocesses", None)
+    if wants_results and is_off and not option.benchmark_enable:
+        raise pytest.UsageError(
+            "--benchmark-json and --benchmark-compare-fail need benchmarks, and --benchmark-disable or -n of xdist "
+            "switches them off: nothing would be written or compared; leave one out"
+        )
+    if option.benchmark_compare_fail and not _has_stored_run(option):
+        raise pytest.UsageError(
+            f"--benchmark-compare-fail: {option.benchmark_storage} holds no run to compare with; "
+            "store one first with --benchmark-autosave"
+        )
+
+
+def _has_stored_run(option: argparse.Namespace) -> bool:
+    storage = Path(str(option.benchmark_storage).removeprefix("file://"))
+    return any(storage.glob("**/*.json")) or "://" in str(storage)
 
 
 def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:
@@ -165,7 +224,7 @@ def lab(pytestconfig: pytest.Config) -> Lab:
                 reporter.write_line(f"  {text}")
                 reporter._tw.flush()
 
-    return Lab(pytestconfig.stash[USERS], progress)
+    return Lab(pytestconfig.stash[USERS], progress, num_rounds=pytestconfig.getoption("--rounds"))
 
 
 @pytest.fixture(scope="session")
@@ -200,7 +259,8 @@ def require_claim(
             evidence.require_holds()
         except ClaimFailed as error:
             pytest.fail(f"{sentence(claim.name)}\n{error}\n{inspect.getdoc(claim.judge)}", pytrace=False)
-        if evidence.is_exact and not request.config.getoption("--update-baselines"):
+        option = request.config.option
+        if evidence.is_exact and not option.update_baselines and not option.no_baseline:
             moved = compare_figure(record.claim, record.value, baselines_of(device))
             if moved:
                 pytest.fail(moved, pytrace=False)
@@ -227,8 +287,8 @@ def check_case(
             rounds,
             baselines_of(device),
             device,
-            is_updating=config.getoption("--update-baselines"),
-            is_required=config.getoption("--require-baseline"),
+            is_updating=config.getoption("--update-baselines") is not None,
+            is_ignored=config.getoption("--no-baseline"),
         )
         reference = case.experiment.reference
         has_throughput = all(r.metrics.summary.throughput_rps is not None for r in results)

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,8 +15,7 @@ from impl.machines import why_no_cuda
 from reports.article import read_article
 from reports.baselines import Baselines, file_for
 from reports.files import FileError
-from reports.machine import describe
-from reports.measure import split_case_id
+from reports.machine import commit, describe
 from reports.records import NOTE, CaseRecord, ClaimRecord, PredictionRecord
 from reports.summary import claim_table, prediction_table, user_table
 from reports.verdict import Verdict
@@ -27,8 +27,6 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._failed: set[str] = set()
-        self._not_passed: set[str] = set()
-        """Failed or skipped."""
         self._cases: dict[tuple[str, str], tuple[str, CaseRecord]] = {}
         self._claims: dict[tuple[str, str], tuple[str, ClaimRecord]] = {}
         self._predictions: dict[tuple[str, str, str], PredictionRecord] = {}
@@ -38,8 +36,6 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self._failed.add(report.nodeid)
-        if not report.passed:
-            self._not_passed.add(report.nodeid)
         if report.when != "teardown":
             return
         for name, value in report.user_properties:
@@ -64,7 +60,7 @@ class Recorder:
         if exitstatus == pytest.ExitCode.INTERRUPTED or self._is_interrupted:
             self._withhold_benchmark_files(session.config)
         elif (
-            self._config.getoption("--update-baselines")
+            self._config.getoption("--update-baselines") is not None
             and not hasattr(session.config, "workerinput")
             and not self._update_baselines()
             and exitstatus == pytest.ExitCode.OK
@@ -80,7 +76,11 @@ class Recorder:
             self._notes.append("interrupted: no benchmark JSON was written")
 
     def _update_baselines(self) -> bool:
-        """Write what ran and passed; return whether everything that should be written was."""
+        """Write what ran if all of it passed; return whether everything that should be written was."""
+        if self._failed:
+            failed = "1 test" if len(self._failed) == 1 else f"{len(self._failed)} tests"
+            self._notes.append(f"baselines not updated: {failed} failed, and a failing run never becomes a baseline")
+            return False
         devices = {device for _, device in (*self._cases, *self._claims)}
         is_complete = True
         for device in sorted(devices):
@@ -94,28 +94,29 @@ class Recorder:
         return is_complete
 
     def _update_device(self, device: str) -> str:
-        claims = [(node, record) for node, record in self._claims.values() if record.device == device]
-        doubtful = {e for node, record in claims if node in self._not_passed for e in record.experiments}
-        cases = [
-            record
-            for node, record in self._cases.values()
-            if record.device == device and not record.is_user and node not in self._not_passed
-        ]
-        kept = [record for record in cases if split_case_id(record.case)[0] not in doubtful]
         facts = describe(device)
         baselines = Baselines.read(file_for(device, facts.get("gpu")))
-        before = {**baselines.cases}, {**baselines.claims}
-        baselines.machine = facts
-        baselines.cases.update({record.case: record.metrics for record in kept})
-        held = {r.claim: r.value for node, r in claims if node not in self._not_passed and r.value is not None}
-        baselines.claims.update(held)
-        baselines.write()
-        changed = sum(baselines.cases[name] != before[0].get(name) for name in baselines.cases)
-        changed_claims = sum(baselines.claims[name] != before[1].get(name) for name in baselines.claims)
-        left_out = f"; {len(cases) - len(kept)} cases of experiments with a failed claim left out" if doubtful else ""
+        cases = {r.case: r.metrics for _, r in self._cases.values() if r.device == device and not r.is_user}
+        claims = {r.claim: r.value for _, r in self._claims.values() if r.device == device and r.value is not None}
+        changed = sum(metrics != baselines.cases.get(name) for name, metrics in cases.items())
+        changed_claims = sum(value != baselines.claims.get(name) for name, value in claims.items())
+        if changed or changed_claims:
+            baselines.machine = facts
+            baselines.cases.update(cases)
+            baselines.claims.update(claims)
+            baselines.history.append(
+                {
+                    "date": datetime.now(UTC).date().isoformat(),
+                    "commit": commit(),
+                    "reason": self._config.getoption("--update-baselines"),
+                    "cases": changed,
+                    "claims": changed_claims,
+                }
+            )
+            baselines.write()
         return (
-            f"{baselines.path.name}: {len(kept)} cases and {len(held)} claims ran and passed, "
-            f"{changed} and {changed_claims} of them new or changed{left_out}"
+            f"{baselines.path.name}: {len(cases)} cases and {len(claims)} claims ran and passed, "
+            f"{changed} and {changed_claims} of them new or changed"
         )
 
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:

@@ -89,9 +89,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     claims = {"test_overlap_raises_throughput": {"section": "7", "value": 0.3594}}
     article = {"schema": 1, "claims": claims, "cases": {}}
     (suite / "baselines" / "article.json").write_text(json.dumps(article))
-    status, output = run(suite, "--update-baselines")
+    status, output = run(suite, "--update-baselines=first")
     assert status == 0, output
-    assert "virtual.json: 5 cases and 2 claims ran and passed, 5 and 2 of them new or changed" in output
+    assert "virtual.json: 5 cases and 2 claims ran and passed, 5 and " in output
     return suite
 
 
@@ -224,10 +224,15 @@ def test_the_benchmark_json_has_one_entry_a_case_with_metrics_and_claims(suite: 
 
 
 def change_experiments(suite: Path) -> None:
-    """Let forwards of both experiments take longer, and let `overlap` lose requests in the second."""
+    """Let forwards of both experiments take longer."""
     path = suite / "perf" / "experiments.py"
-    text = path.read_text().replace("forward=cost_ms(5)", "forward=cost_ms(6)")
-    text = text.replace(
+    path.write_text(path.read_text().replace("forward=cost_ms(5)", "forward=cost_ms(6)"))
+
+
+def lose_requests(suite: Path) -> None:
+    """Let `overlap` lose requests in the second experiment."""
+    path = suite / "perf" / "experiments.py"
+    text = path.read_text().replace(
         '{"normal": normal, "overlap": overlap}, section="11"', '{"normal": normal, "overlap": loses}, section="11"'
     )
     path.write_text(text.replace("from reports.measure", "from my_engine.loops import loses\nfrom reports.measure"))
@@ -243,22 +248,42 @@ def test_a_moved_case_fails_with_both_values(suite: Path) -> None:
     assert baseline(suite).read_bytes() == before
 
 
-def test_updating_rewrites_only_what_passed(suite: Path) -> None:
-    (suite / "perf" / "test_failing.py").write_text(FAILING_CLAIM)
-    (suite / "perf" / "conftest.py").write_text(FAILING_TEARDOWN)
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda suite: (suite / "perf" / "test_failing.py").write_text(FAILING_CLAIM),
+        lambda suite: (suite / "perf" / "conftest.py").write_text(FAILING_TEARDOWN),
+        lose_requests,
+    ],
+    ids=["claim", "teardown", "lost request"],
+)
+def test_a_failing_run_never_becomes_a_baseline(fail: Callable[[Path], object], suite: Path) -> None:
+    fail(suite)
     change_experiments(suite)
-    before = json.loads(baseline(suite).read_text())
-    status, output = run(suite, "--update-baselines", "--scheduler", "my_engine.loops:mine")
+    before = baseline(suite).read_bytes()
+    status, output = run(suite, "--update-baselines=slower stages")
     assert status == pytest.ExitCode.TESTS_FAILED
+    assert baseline(suite).read_bytes() == before
+    assert re.search(r"baselines not updated: [12] tests? failed, and a failing run never becomes a baseline", output)
+
+
+def test_a_baseline_changes_only_with_a_reason_which_it_keeps(suite: Path) -> None:
+    before = baseline(suite).read_bytes()
+    status, output = run(suite, "--update-baselines=nothing changed")
+    assert status == 0
+    assert baseline(suite).read_bytes() == before, "equal values are no change and need no entry"
+    change_experiments(suite)
+    for reason, told in {" ": "the reason is empty", "perf": "'perf' is a path; expected a reason"}.items():
+        status, output = run(suite, f"--update-baselines={reason}")
+        assert status == pytest.ExitCode.USAGE_ERROR
+        assert told in output
+    status, output = run(suite, "--update-baselines=slower stages", "--scheduler", "my_engine.loops:mine")
+    assert status == 0, output
     after = json.loads(baseline(suite).read_text())
-    changed = {case for case in after["cases"] if after["cases"][case] != before["cases"][case]}
-    assert changed == set(), "both experiments have a claim that failed"
-    assert set(after["cases"]) == set(before["cases"]), "neither a user's case nor a lost one"
-    assert after["claims"]["test_overlap_raises_throughput"] != before["claims"]["test_overlap_raises_throughput"]
-    assert after["claims"]["test_overlap_runs_more_forwards"] == before["claims"]["test_overlap_runs_more_forwards"]
-    assert set(after["claims"]) == set(before["claims"]), "a claim that fails is not recorded"
-    assert "virtual.json: 0 cases and 1 claims ran and passed" in output
-    assert "cases of experiments with a failed claim left out" in output
+    assert set(after["cases"]) == set(json.loads(before)["cases"]), "not a user's case"
+    assert [entry["reason"] for entry in after["history"]][-1] == "slower stages"
+    assert after["history"][-1]["cases"] == 5
+    assert "virtual.json: 5 cases and 2 claims ran and passed, 5 and " in output
 
 
 def test_updating_some_cases_keeps_the_others(suite: Path) -> None:
@@ -266,14 +291,14 @@ def test_updating_some_cases_keeps_the_others(suite: Path) -> None:
     for case in before["cases"].values():
         case["total_ns"] = 1
     baseline(suite).write_text(json.dumps(before))
-    status, output = run(suite, "--update-baselines", "-k", "first-overlap-virtual")
+    status, output = run(suite, "--update-baselines=again", "-k", "first-overlap-virtual")
     assert status == 0, output
     after = json.loads(baseline(suite).read_text())
     assert {case for case in after["cases"] if after["cases"][case]["total_ns"] != 1} == {"first/overlap"}
     assert after["claims"] == before["claims"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["--update-baselines"]], ids=["comparing", "updating"])
+@pytest.mark.parametrize("arguments", [[], ["--update-baselines=again"]], ids=["comparing", "updating"])
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -302,8 +327,8 @@ def test_without_the_virtual_baseline_nothing_passes(suite: Path) -> None:
     status, output = run(suite)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "8 failed" in output
-    assert "virtual.json has no case; record it with --update-baselines" in output
-    assert "virtual.json has no figure for this claim; record it with --update-baselines" in output
+    assert "virtual.json has no case; record it with --update-baselines REASON" in output
+    assert "virtual.json has no figure for this claim; record it with --update-baselines REASON" in output
 
 
 def test_cases_and_baselines_must_match_both_ways(suite: Path) -> None:
@@ -313,7 +338,7 @@ def test_cases_and_baselines_must_match_both_ways(suite: Path) -> None:
     status, output = run(suite, "-k", "first-overlap-virtual or baseline")
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "2 failed" in output
-    assert "virtual.json has no such entry; record it with --update-baselines" in output
+    assert "virtual.json has no such entry; record it with --update-baselines REASON" in output
     assert "cases without a baseline" in output
     data["cases"]["first/overlap"] = data["cases"]["renamed/overlap"]
     baseline(suite).write_text(json.dumps(data))
@@ -327,7 +352,7 @@ def test_ctrl_c_overwrites_neither_benchmarks_nor_baselines(suite: Path) -> None
     change_experiments(suite)
     (suite / "out.json").write_text("the last whole result")
     before = baseline(suite).read_bytes()
-    process = start(suite, "--benchmark-json=out.json", "--update-baselines")
+    process = start(suite, "--benchmark-json=out.json", "--update-baselines=again")
     deadline_s = time.monotonic() + 60
     while not (suite / "started").exists() and time.monotonic() < deadline_s and process.poll() is None:
         time.sleep(0.05)
@@ -337,6 +362,37 @@ def test_ctrl_c_overwrites_neither_benchmarks_nor_baselines(suite: Path) -> None
     assert (suite / "out.json").read_text() == "the last whole result"
     assert baseline(suite).read_bytes() == before
     assert "interrupted: no benchmark JSON was written" in output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--benchmark-compare-fail=mean:5%", "-n", "2"],
+        ["--benchmark-json=out.json", "-n", "2"],
+        ["--benchmark-json=out.json", "--benchmark-disable"],
+        ["--benchmark-compare-fail=mean:5%", "--benchmark-disable"],
+    ],
+)
+def test_results_are_not_asked_for_where_benchmarks_are_switched_off(arguments: list[str], suite: Path) -> None:
+    status, output = run(suite, *arguments)
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "nothing would be written or compared; leave one out" in output
+    assert not (suite / "out.json").exists()
+
+
+def test_a_comparison_with_no_stored_run_stops_before_any_test(suite: Path) -> None:
+    status, output = run(suite, "--benchmark-compare-fail=mean:5%")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert ".benchmarks holds no run to compare with; store one first with --benchmark-autosave" in output
+    assert run(suite, "--benchmark-autosave")[0] == 0
+    assert run(suite, "--benchmark-compare-fail=mean:5%", "--benchmark-compare")[0] == 0
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1", "x", "1.5"])
+def test_rounds_are_a_whole_number(rounds: str, template: Path) -> None:
+    status, output = run(template, f"--rounds={rounds}")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert f"'{rounds}'; expected a whole number of at least 1" in output
 
 
 @pytest.mark.parametrize("markers", ["cpu", "gpu", "cpu and not slow"])

@@ -1,0 +1,75 @@
+"""Commits side by side in git worktrees of their own; the user's checkout is never touched."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reports.files import FileError
+
+
+def git(repository: Path, *arguments: str) -> str:
+    """Run git in a repository and return what it prints.
+
+    Raises:
+        FileError: with git's own last line, if it fails or is not there.
+    """
+    command = ["git", "-C", str(repository), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise FileError(f"git cannot be run: {error}; install git") from error
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise FileError(f"{repository}: git {arguments[0]} failed: {lines[-1]}")
+    return done.stdout.strip()
+
+
+def resolve(repository: Path, option: str, ref: str) -> str:
+    """Return the full hash of a commit.
+
+    Raises:
+        FileError: if the ref names none.
+    """
+    if ref.startswith("-"):
+        raise FileError(f"{option} {ref!r}: no commit; expected a branch, a tag or a hash")
+    try:
+        return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    except FileError as error:
+        raise FileError(
+            f"{option} {ref!r}: no such commit in {repository}; expected a branch, a tag or a hash "
+            "(a shallow clone lacks older ones: git fetch --unshallow)"
+        ) from error
+
+
+def require_clean(repository: Path) -> None:
+    """Refuse a checkout with changes: only commits are measured, and they would be left out.
+
+    Raises:
+        FileError: naming a changed file.
+    """
+    changed = git(repository, "status", "--porcelain").splitlines()
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise FileError(
+            f"{repository}: has changes that are not committed ({changed[0].strip()}{more}), and only commits are "
+            "measured; commit them, or put them aside with: git stash --include-untracked"
+        )
+
+
+@contextmanager
+def worktree(repository: Path, commit: str, folder: Path) -> Iterator[Path]:
+    """Check out a commit into a folder that is removed again, also after an interruption.
+
+    Raises:
+        FileError: if git cannot.
+    """
+    try:
+        git(repository, "worktree", "add", "--detach", "--quiet", str(folder), commit)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        git(repository, "worktree", "prune")

@@ -1,0 +1,166 @@
+"""The gate's own error rates, measured: A/A gates resampled from recorded pairs of one commit.
+
+Each resampled gate draws as many recorded pairs as the plan may need, with replacement, and in each pair a coin decides
+which process is called base. So equal commits are compared by construction: any regression found is a false alarm.
+With one case's times made worse by a known share in head, a gate that finds it shows the power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.special import betaincinv
+
+from reports.files import FileError
+from reports.regression.change import Verdict
+from reports.regression.comparison import Comparison
+from reports.regression.looks import Looks, undecided
+from reports.regression.results import Key, ResultFile, read_result
+from reports.regression.rules import KINDS, Plan, Rules
+
+CONFIDENCE = 0.95
+FEWEST_PAIRS = 6
+
+Pair = tuple[ResultFile, ResultFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often something happened, with the exact two-sided binomial interval.
+
+    Source: Clopper and Pearson, Biometrika 26 (1934), 404–413.
+    """
+
+    count: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        """Count over total."""
+        return self.count / self.total
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        tail = (1 - CONFIDENCE) / 2
+        return 0.0 if self.count == 0 else float(betaincinv(self.count, self.total - self.count + 1, tail))
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        tail = (1 - CONFIDENCE) / 2
+        rest = self.total - self.count
+        return 1.0 if rest == 0 else float(betaincinv(self.count + 1, rest, 1 - tail))
+
+    def __str__(self) -> str:
+        return f"{self.count} of {self.total} ({self.share:.1%}) [{self.low:.2%}, {self.high:.2%}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What many resampled gates said, and what a limit of pytest-benchmark's kind said of each one's first pair."""
+
+    regression: Rate
+    """Gates with a REGRESSION; with a planted one, gates that found it in the right case."""
+    undecided: Rate
+    """Gates that ended undecided."""
+    limit: Rate
+    """The first pair's mean run time beyond the limit: in any case, or in the planted one."""
+
+
+def read_pairs(folders: Sequence[Path]) -> list[Pair]:
+    """Read the pairs that gates have left in their output folders.
+
+    Raises:
+        FileError: if there are too few, or they are of more than one commit.
+    """
+    pairs = []
+    for folder in folders:
+        for path in sorted(folder.glob("pair-*-base.json")):
+            other = path.with_name(path.name.replace("-base", "-head"))
+            if other.exists():
+                pairs.append((read_result(path), read_result(other)))
+    if len(pairs) < FEWEST_PAIRS:
+        names = ", ".join(map(str, folders))
+        raise FileError(f"{names}: {len(pairs)} pairs; at least {FEWEST_PAIRS} are needed: gate --base HEAD -o FOLDER")
+    commits = sorted({file.commit for pair in pairs for file in pair})
+    if len(commits) > 1:
+        raise FileError(f"pairs of {len(commits)} commits ({', '.join(c[:12] for c in commits)}); expected one")
+    first = set(pairs[0][0].cases)
+    return [pair for pair in pairs if all(set(file.cases) == first for file in pair)]
+
+
+def resample(
+    pairs: Sequence[Pair],
+    rules: Rules,
+    plan: Plan,
+    gates: Iterable[int],
+    *,
+    seed: int,
+    worse_by: float,
+    limit: float,
+) -> Outcomes:
+    """Run resampled gates.
+
+    Args:
+        pairs: recorded ones, of one commit.
+        rules: thresholds.
+        plan: when the gate looks, and how many pairs it may take.
+        gates: one item for each gate, such as a range, or one that shows progress.
+        seed: of the draws.
+        worse_by: share by which every time of one case, drawn for each gate, is longer in head; 0 for equal commits.
+        limit: share by which pytest-benchmark's mean may grow, as `--benchmark-compare-fail=mean:2%`.
+    """
+    random = np.random.default_rng(seed)
+    keys = sorted(pairs[0][0].cases)
+    regressions = num_undecided = beyond = num_gates = 0
+    for _ in gates:
+        num_gates += 1
+        planted = keys[random.integers(len(keys))] if worse_by else None
+        indices = random.integers(len(pairs), size=plan.pairs[-1])
+        drawn = [pairs[index] if random.random() < 0.5 else pairs[index][::-1] for index in indices]
+        base = [pair[0] for pair in drawn]
+        head = [pair[1] if planted is None else slowed(pair[1], planted, worse_by) for pair in drawn]
+        found = _decide(base, head, rules, plan)
+        hits = {row.key for row in found.rows if row.verdict is Verdict.REGRESSION}
+        regressions += planted in hits if planted else bool(hits)
+        num_undecided += bool(undecided(found))
+        beyond += any(
+            _mean_total_ns(head[0], key) > (1 + limit) * _mean_total_ns(base[0], key)
+            for key in ([planted] if planted else keys)
+        )
+    return Outcomes(Rate(regressions, num_gates), Rate(num_undecided, num_gates), Rate(beyond, num_gates))
+
+
+def _decide(base: Sequence[ResultFile], head: Sequence[ResultFile], rules: Rules, plan: Plan) -> Comparison:
+    """Look at growing numbers of pairs until nothing is undecided, as the gate does."""
+    looks = Looks(rules, plan)
+    for num_pairs in plan.pairs:
+        found = looks.look(base[:num_pairs], head[:num_pairs])
+        if not undecided(found):
+            break
+    return found
+
+
+def slowed(file: ResultFile, key: Key, by: float) -> ResultFile:
+    """Return a run in which every time of one case is longer by a share, and its throughput lower to match."""
+    case = file.cases[key]
+    rounds = tuple({name: _slowed(name, value, by) for name, value in each.items()} for each in case.rounds)
+    return replace(file, cases={**file.cases, key: replace(case, rounds=rounds)})
+
+
+def _slowed(metric: str, value: float | None, by: float) -> float | None:
+    if value is None:
+        return None
+    if metric == "throughput_rps":
+        return value / (1 + by)
+    return value * (1 + by) if KINDS[metric].unit == "ns" else value
+
+
+def _mean_total_ns(file: ResultFile, key: Key) -> float:
+    """Return what pytest-benchmark calls the mean: of the run times of all rounds."""
+    times = [each["total_ns"] for each in file.cases[key].rounds]
+    return float(np.mean([time for time in times if time is not None]))

@@ -1,0 +1,35 @@
+"""Several looks at growing data, without spoiling the false-alarm rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reports.regression.change import Verdict
+from reports.regression.comparison import Comparison, Row, compare_pairs
+from reports.regression.results import Key, ResultFile
+from reports.regression.rules import Plan, Rules
+
+
+class Looks:
+    """Judges pairs at each look of a plan; what one look has decided stays decided.
+
+    The rate is divided among the looks (Bonferroni), so it holds whatever made the gate stop or go on.
+    """
+
+    def __init__(self, rules: Rules, plan: Plan) -> None:
+        self._rules = rules
+        self._num_looks = len(plan.pairs)
+        self._decided: dict[tuple[Key, str], Row] = {}
+
+    def look(self, base: Sequence[ResultFile], head: Sequence[ResultFile]) -> Comparison:
+        """Return the comparison after another look, at all pairs so far."""
+        found = compare_pairs(base, head, self._rules, num_looks=self._num_looks)
+        rows = [self._decided.get((row.key, row.metric), row) for row in found.rows]
+        self._decided.update({(row.key, row.metric): row for row in rows if row.verdict is not Verdict.UNDECIDED})
+        return replace(found, rows=rows)
+
+
+def undecided(found: Comparison) -> set[Key]:
+    """Return the cases that need more pairs."""
+    return {row.key for row in found.rows if row.verdict is Verdict.UNDECIDED}

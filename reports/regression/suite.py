@@ -1,0 +1,120 @@
+"""Runs a commit's suite in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports.files import FileError
+from reports.regression.results import ResultFile, read_result
+
+MARKS = {"virtual": (), "cpu": ("-m", "cpu"), "cuda": ("-m", "gpu")}
+"""pytest's options that choose a device."""
+CASES = "perf/test_cases.py"
+TIMEOUT_S = 1800
+IMPORTS = (
+    "import impl, reports, perf.experiments as e; print(impl.__path__[0], reports.__path__[0], e.__file__, sep='\\n')"
+)
+
+
+class CasesFailed(Exception):
+    """A case of a commit fails: wrong tokens, a lost request, a stall. The message says which."""
+
+    def __init__(self, side: str, message: str) -> None:
+        super().__init__(message)
+        self.side = side
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One side's commit, checked out."""
+
+    side: str
+    """ "base" or "head"."""
+    commit: str
+    root: Path
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.side} {self.commit[:12]}"
+
+    def collect(self) -> list[str]:
+        """Return the node ids of the cases on the device.
+
+        Raises:
+            FileError: if the suite does not import, cannot run here, or does not know what the gate asks for.
+        """
+        self._require_own_code()
+        done = self._python("-m", "pytest", CASES, "--collect-only", "-q", "--no-baseline", *MARKS[self.device])
+        if done.returncode not in (os.EX_OK, 5):  # 5: no test was collected
+            raise FileError(f"{self}: its cases cannot be collected: {_last_line(done)}")
+        nodes = [line for line in done.stdout.splitlines() if line.startswith(f"{CASES}::test_case[")]
+        if not nodes:
+            raise FileError(f"{self}: has no case on {self.device}; choose another --base or --device")
+        return nodes
+
+    def _require_own_code(self) -> None:
+        """Check that a process in the worktree imports the worktree's code, and not an installed copy."""
+        done = self._python("-c", IMPORTS)
+        if done.returncode != 0:
+            raise FileError(f"{self}: its suite does not import: {_last_line(done)}; choose a commit that does")
+        foreign = [path for path in done.stdout.split("\n") if path and not Path(path).is_relative_to(self.root)]
+        if foreign:
+            raise FileError(f"{self}: imports {foreign[0]} in place of its own code; uninstall that copy")
+
+    def measure(self, nodes: Sequence[str], rounds: int, output: Path) -> ResultFile:
+        """Run cases once, in a process of their own, and return what it wrote.
+
+        Raises:
+            CasesFailed: if a case fails.
+            FileError: if the process was killed, or could not run.
+        """
+        arguments = ["--no-baseline", f"--rounds={rounds}", f"--benchmark-json={output}", *MARKS[self.device]]
+        done = self._python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments, *nodes)
+        if done.returncode < 0:
+            name = signal.Signals(-done.returncode).name
+            raise FileError(f"{self}: its process was killed by {name}: that run is invalid, not slow; run again")
+        if done.returncode == 1:
+            failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            first = failed[0] if failed else _last_line(done)
+            raise CasesFailed(self.side, f"{self}: {len(failed)} cases fail, the first: {first}")
+        if done.returncode != os.EX_OK or not output.exists():
+            raise FileError(f"{self}: pytest ended with {done.returncode}: {_last_line(done)}")
+        return read_result(output)
+
+    def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+        environment["PYTHONPATH"] = os.pathsep.join([str(self.root), *filter(None, [environment.get("PYTHONPATH")])])
+        # A session of its own: Ctrl-C reaches only the gate, which then ends the process and everything it started.
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=self.root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            output, errors = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise FileError(f"{self}: its process did not end within {TIMEOUT_S} s") from error
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the line that most likely says what went wrong."""
+    lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("ERROR", "E  ")) or "Error" in line]
+    return (told or lines or ["no output"])[-1][:300]
