@@ -116,5 +116,5 @@ class Suite:
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     """Return the line that most likely says what went wrong."""
     lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("ERROR", "E  ")) or "Error" in line]
+    told = [line for line in lines if "Error" in line or " error: " in line or line.startswith("ERROR: no usable")]
     return (told or lines or ["no output"])[-1][:300]
