@@ -11,6 +11,10 @@ class RunFailed(RuntimeError):
     """A run did not do its work: a thread raised, a request was lost, or nothing moved any more."""
 
 
+class RunInvalid(RunFailed):
+    """Every attempt was disturbed: it says nothing about the scheduler."""
+
+
 class Deadlock(RunFailed):
     """Every thread waits for something that can no longer happen."""
 

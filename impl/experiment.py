@@ -13,7 +13,7 @@ from impl.core import Batch, Item
 from impl.costs import Costs
 from impl.device.protocol import DeviceSettings
 from impl.engine import Engine, Scheduler
-from impl.errors import Deadlock, RunFailed, SettingError, Stalled
+from impl.errors import Deadlock, RunFailed, RunInvalid, SettingError, Stalled
 from impl.machines import Machine
 from impl.metrics import Metrics, measure
 from impl.timeline import Timeline
@@ -79,8 +79,9 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
     """Run a scheduler once; a run whose arrivals went out late is invalid and is repeated.
 
     Raises:
-        RunFailed: if a thread raised, the run stalled, a request was lost or repeated, its tokens are
-            not the expected ones, or every attempt was invalid.
+        RunInvalid: if in every attempt arrivals went out late.
+        RunFailed: if a thread raised, the run stalled, a request was lost or repeated, or its tokens are
+            not the expected ones.
     """
     limit_ns = max(LATE_FLOOR_NS, round(LATE_SHARE * scenario.workload.mean_gap_ns))
     late_ns = 0
@@ -91,7 +92,7 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
         # In virtual time only the modelled GIL makes an arrival late: part of the result, and the same every time.
         if machine.is_exact or late_ns <= limit_ns:
             return result
-    raise RunFailed(
+    raise RunInvalid(
         f"scenario {scenario.id!r}: in {MAX_ATTEMPTS} attempts an arrival reached the waiting scheduler up to "
         f"{late_ns / 1e6:.2f} ms late; allowed: {limit_ns / 1e6:.2f} ms. "
         "The machine is too busy to measure on, or the scheduler's own threads hold the GIL"

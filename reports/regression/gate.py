@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from impl.errors import RunInvalid
 from reports.files import FileError
 from reports.measure import split_case_id
 from reports.regression.comparison import Comparison
@@ -14,6 +15,9 @@ from reports.regression.looks import Looks, undecided
 from reports.regression.results import Key, ResultFile
 from reports.regression.rules import Plan, Rules
 from reports.regression.suite import Suite
+
+MAX_ATTEMPTS = 3
+"""Of a process whose runs are invalid because the machine is too busy."""
 
 Progress = Callable[[str], None]
 
@@ -106,10 +110,22 @@ class _Pairs:
             started = time.monotonic()
             for suite in self._suites if index % 2 == 0 else reversed(self._suites):
                 output = self._folder / f"pair-{index + 1:02}-{suite.side}.json"
-                files[suite.side] = suite.measure(nodes, self._rounds, output)
+                files[suite.side] = self._measure(suite, nodes, output)
             self.base_files.append(files["base"])
             self.head_files.append(files["head"])
             took_s = time.monotonic() - started
             left = num_pairs - len(self.base_files)
             more = f", about {left * took_s:.0f} s to the next look" if left else ""
             self._progress(f"pair {index + 1} took {took_s:.1f} s{more}")
+
+    def _measure(self, suite: Suite, nodes: Sequence[str], output: Path) -> ResultFile:
+        """Measure one side; an invalid run is repeated, as it says nothing about the commit."""
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return suite.measure(nodes, self._rounds, output)
+            except RunInvalid as error:
+                self._progress(f"invalid, not slow; once more: {error}")
+        try:
+            return suite.measure(nodes, self._rounds, output)
+        except RunInvalid as error:
+            raise FileError(f"{error}; {MAX_ATTEMPTS} attempts were invalid; free the machine of other work") from error

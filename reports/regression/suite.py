@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from impl.errors import RunInvalid
 from reports.files import FileError
 from reports.regression.results import ResultFile, read_result
 
@@ -72,6 +73,7 @@ class Suite:
 
         Raises:
             CasesFailed: if a case fails.
+            RunInvalid: if the machine was too busy to measure.
             FileError: if the process was killed, or could not run.
         """
         arguments = ["--no-baseline", f"--rounds={rounds}", f"--benchmark-json={output}", *MARKS[self.device]]
@@ -82,6 +84,8 @@ class Suite:
         if done.returncode == 1:
             failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
             first = failed[0] if failed else _last_line(done)
+            if failed and all(RunInvalid.__name__ in line for line in failed):
+                raise RunInvalid(f"{self}: {first}")
             raise CasesFailed(self.side, f"{self}: {len(failed)} cases fail, the first: {first}")
         if done.returncode != os.EX_OK or not output.exists():
             raise FileError(f"{self}: pytest ended with {done.returncode}: {_last_line(done)}")
@@ -89,6 +93,7 @@ class Suite:
 
     def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+        environment["COLUMNS"] = "500"  # so that pytest's summary names the error behind each failure
         environment["PYTHONPATH"] = os.pathsep.join([str(self.root), *filter(None, [environment.get("PYTHONPATH")])])
         # A session of its own: Ctrl-C reaches only the gate, which then ends the process and everything it started.
         process = subprocess.Popen(
