@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from reports.commands import compare, table
+from reports.commands import compare, history, table
 from reports.files import FileError
 from reports.regression.comparison import Exit
 
-COMMANDS = {"table": table, "compare": compare}
+COMMANDS = {"table": table, "compare": compare, "history": history}
 
 
 def main() -> int:
