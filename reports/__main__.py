@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from reports.commands import compare, error_rates, gate, table
+from reports.commands import compare, error_rates, gate, history, table
 from reports.files import FileError
 from reports.regression.comparison import Exit
 
-COMMANDS = {"table": table, "compare": compare, "gate": gate, "error-rates": error_rates}
+COMMANDS = {
+    "table": table,
+    "compare": compare,
+    "gate": gate,
+    "error-rates": error_rates,
+    "history": history,
+}
 
 
 def main() -> int:

@@ -111,6 +111,15 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, as `write_bytes` does.
+
+    Raises:
+        FileError: if the folder cannot be written.
+    """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically: either the whole new file is there afterwards, or the old one.
 
     Raises:
@@ -122,13 +131,27 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         raise FileError(f"{path}: not written: {error}; make the folder writable") from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def require_writable(folder: Path) -> None:
+    """Make a folder, and refuse one that takes no files: before work whose results would be lost.
+
+    Raises:
+        FileError: if it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise FileError(f"{folder}: no file can be written there: {error}; choose another folder") from error
 
 
 def require_number(path: Path, field: str, value: object) -> float | None:

@@ -101,7 +101,9 @@ def test_stored_runs_are_found_by_the_names_that_pytest_benchmark_gives(
         write_run(folder / f"{name}.json")
     monkeypatch.chdir(tmp_path)
     assert [path.name for path in find_runs(["0001", "Linux-*/0002_def"])] == ["0001_abc.json", "0002_def.json"]
-    with pytest.raises(FileError, match=r"000: stands for 3 stored runs \(.*0001_abc\.json.*\); write more of the name"):
+    with pytest.raises(
+        FileError, match=r"000: stands for 3 stored runs \(.*0001_abc\.json.*\); write more of the name"
+    ):
         find_runs(["000"])
     for name in ("0009", "missing.json", "a/b/c/d"):
         with pytest.raises(FileError, match=rf"{name}: no such file, and no stored run of that name in {tmp_path}"):

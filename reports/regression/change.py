@@ -96,7 +96,7 @@ def measured_change(
         half = quantile * error
         low, high = mean - half, mean + half
         p_value = _p_value(sign * mean, error, freedom)
-        needed = max(half, _threshold(rule, scale, float(base.mean()))) + float(stdtrit(freedom, POWER)) * error
+        needed = max(half, least_change(rule, scale, float(base.mean()))) + float(stdtrit(freedom, POWER)) * error
         smallest = _size(needed, sign) if scale is Scale.RATIO else needed
     if scale is Scale.RATIO:
         mean, low, high = math.exp(mean), *(None if end is None else math.exp(end) for end in (low, high))
@@ -128,7 +128,7 @@ def _p_value(worsening: float, error: float, freedom: float) -> float:
     return float(stdtr(freedom, -worsening / error))
 
 
-def _threshold(rule: Rule, scale: Scale, base: float) -> float:
+def least_change(rule: Rule, scale: Scale, base: float) -> float:
     """Return the least change that counts, on the scale of comparison."""
     if scale is Scale.DIFFERENCE:
         return max(rule.absolute, rule.relative * abs(base))
@@ -157,7 +157,7 @@ def judge_measured(change: Change, metric: Metric, rule: Rule) -> Judgement:
     if change.low is None or change.high is None or change.smallest is None or change.estimate is None:
         return Judgement(Verdict.UNDECIDED, f"{change.num_base} + {change.num_head} samples: 2 + 2 are the least")
     neutral = 1.0 if change.scale is Scale.RATIO else 0.0
-    threshold = _threshold(rule, change.scale, change.base)
+    threshold = least_change(rule, change.scale, change.base)
     size = abs(math.log(change.estimate)) if change.scale is Scale.RATIO else abs(change.estimate)
     is_large = size > threshold
     is_significant = not change.low <= neutral <= change.high

@@ -37,8 +37,10 @@ def differences(device: str, files: Sequence[ResultFile]) -> list[str]:
     ]
 
 
-def require_alike(files: Sequence[ResultFile]) -> None:
-    """Refuse runs of unlike machines.
+def require_alike(
+    files: Sequence[ResultFile], remedy: str = "--across-machines compares only ratios to normal"
+) -> None:
+    """Refuse runs of unlike machines; the remedy ends the message.
 
     Raises:
         FileError: naming the facts that differ.
@@ -46,7 +48,4 @@ def require_alike(files: Sequence[ResultFile]) -> None:
     for device in sorted({device for file in files for device in file.machines}):
         found = differences(device, files)
         if found:
-            raise FileError(
-                f"runs of unlike machines ({device}): {'; '.join(found[:3])}; "
-                "--across-machines compares only ratios to normal"
-            )
+            raise FileError(f"runs of unlike machines ({device}): {'; '.join(found[:3])}; {remedy}")

@@ -74,6 +74,8 @@ class ResultFile:
     """Tests that failed in that run."""
     num_foreign: int
     """Entries of other tests, which were left out."""
+    written: str = ""
+    """When the run was written; ISO 8601."""
 
 
 def find_runs(names: Iterable[str], storage: Path = STORAGE) -> list[Path]:
@@ -135,7 +137,8 @@ def read_result(path: Path) -> ResultFile:
     commit, time = _commit(data)
     machines = _machines(path, data, {key.device for key in cases})
     failed = tuple(str(test) for test in data.get("overlap_failed", ()))
-    return ResultFile(path, commit, time, machines, cases, tuple(claims.values()), failed, num_foreign)
+    written = str(data.get("datetime") or "")
+    return ResultFile(path, commit, time, machines, cases, tuple(claims.values()), failed, num_foreign, written)
 
 
 def _case(path: Path, field: str, info: Mapping[str, Any]) -> CaseRounds:

@@ -1,0 +1,362 @@
+"""Shows metrics across commits: as tables for the terminal, as pictures."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from reports.files import FileError
+from reports.regression.change import Samples
+from reports.regression.history import DEFAULT_RULE, FEWEST_COMMITS, Commit, Finding, History, Point, Step
+from reports.regression.rules import FALSE_ALARM_RATE, KINDS, POWER, Better, Scale
+from reports.regression.views import format_change, format_value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LARGEST_SHOWN = 1.0
+"""Share up to which the smallest visible step is written out."""
+FEWEST_IN_A_DRIFT = 3
+"""So many steps of one direction in a row may be a drift."""
+NUM_HASH_CHARACTERS = 8
+MAX_PANELS = 12
+NUM_COLUMNS = 3
+MAX_TICKS = 24
+"""Commits whose names stand below a panel; of more, every second, third, …"""
+PANEL_INCHES = (5.6, 3.0)
+MAX_LABELS = 18
+"""Changes written out in a panel: the largest."""
+NUM_LABEL_ROWS = 3
+SAMPLE_COLOR = "#56b4e9"
+SEGMENT_COLOR = "#000000"
+STEP_STYLES: Mapping[str, tuple[str, Literal["--", "-.", ":"]]] = {
+    "regression": ("#d55e00", "--"),
+    "improvement": ("#0072b2", "-."),
+    "change": ("#cc79a7", ":"),
+}
+"""Color and line of a change point: of Okabe and Ito's palette, which colour-blind readers can tell, and told by the
+line and the words too."""
+STYLE: Mapping[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is everywhere the same
+    "font.size": 9,
+    "svg.hashsalt": "history",
+    "text.parse_math": False,  # a commit's name may hold a dollar sign
+}
+
+
+def name_of(commit: Commit) -> str:
+    """Return a commit's short name, safe to print."""
+    name, dirty, _ = commit.name.partition("-dirty")
+    return _printable(name[:NUM_HASH_CHARACTERS] + dirty) or "no commit"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def title(finding: Finding) -> str:
+    """Return which case a series is of."""
+    series = finding.series
+    scale = "" if series.time_scale == 1 else f", times × {series.time_scale:g}"
+    return _printable(f"{series.key}{scale}")
+
+
+def to_text(history: History) -> str:
+    """Return a line for each series without a change point, then those with one in full, next to the prompt."""
+    calm = [finding for finding in history.findings if not is_notable(finding)]
+    table = [("case", "metric", "commits", "mean", "spread", "visible from", "result"), *map(_summary, calm)]
+    lines = _columns(table, "llrrrrl") if calm else []
+    for finding in history.findings:
+        if is_notable(finding):
+            lines += ["", *_full(finding, history.commits)]
+    return "\n".join([*lines, "", *history.notes, *_method(history), _sentence(history)])
+
+
+def is_notable(finding: Finding) -> bool:
+    """Return whether a series is shown in full."""
+    return bool(finding.steps or finding.inexact)
+
+
+def _summary(finding: Finding) -> tuple[str, ...]:
+    series = finding.series
+    means = np.array([point.mean for point in series.points])
+    result = "no change" if finding.is_telling else _mute(finding)
+    if series.num_undefined:
+        result += f"; undefined at {_count(series.num_undefined, 'commit')}"
+    mean, spread = format_value(float(means.mean()), series.metric), _spread(means, finding)
+    return title(finding), series.metric, str(len(means)), mean, spread, _visible(finding), result
+
+
+def _mute(finding: Finding) -> str:
+    is_short = finding.series.is_exact or len(finding.series.points) < 2 * FEWEST_COMMITS
+    return "too short to tell" if is_short else "too short or too noisy to tell"
+
+
+def _visible(finding: Finding) -> str:
+    if finding.series.is_exact:
+        return "any" if finding.is_telling else "–"
+    if finding.smallest is None:
+        return "–"
+    if finding.series.scale is Scale.DIFFERENCE:
+        return format_value(finding.smallest, finding.series.metric)
+    if finding.smallest > LARGEST_SHOWN:
+        return f"over {100 * LARGEST_SHOWN:.0f} %"
+    return f"{100 * finding.smallest:.2f} %"
+
+
+def _spread(values: Samples, finding: Finding) -> str:
+    """Return the standard deviation of values, as a share of their mean where changes are ratios."""
+    if len(values) < 2:
+        return "–"
+    spread = float(values.std(ddof=1)) if (values != values[0]).any() else 0.0
+    if finding.series.scale is Scale.DIFFERENCE:
+        return format_value(spread, finding.series.metric)
+    return f"{100 * spread / float(values.mean()):.2f} %"
+
+
+def _full(finding: Finding, commits: Sequence[Commit]) -> list[str]:
+    series = finding.series
+    steps = {step.index: step for step in finding.steps}
+    table = [("commit", "time (UTC)", "mean", "spread", "n", "change", "")]
+    for index, point in enumerate(series.points):
+        commit, step = commits[point.position], steps.get(index)
+        changed = "" if step is None else format_change(step.estimate, step.scale, series.metric)
+        table.append(
+            (
+                name_of(commit),
+                f"{commit.time:%Y-%m-%d %H:%M}",
+                format_value(point.mean, series.metric),
+                _spread(point.samples, finding),
+                str(len(point.samples)),
+                changed,
+                _marker(finding, point, step),
+            )
+        )
+    return [_heading(finding), *(f"  {line}" for line in _columns(table, "llrrrrl"))]
+
+
+def _heading(finding: Finding) -> str:
+    series = finding.series
+    parts = [f"{title(finding)}: {series.metric}{_direction(series.metric)}"]
+    if not series.is_exact:
+        parts.append(f"visible from {_visible(finding)}")
+    if series.num_undefined:
+        parts.append(f"undefined at {_count(series.num_undefined, 'commit')}")
+    if not series.is_exact and finding.longest_run >= FEWEST_IN_A_DRIFT:
+        parts.append(f"{finding.longest_run} steps of one direction in a row, perhaps a drift")
+    return "; ".join(parts)
+
+
+def _direction(metric: str) -> str:
+    better = KINDS[metric].better
+    return "" if better is Better.NEITHER else f", {better.value} is better"
+
+
+def _marker(finding: Finding, point: Point, step: Step | None) -> str:
+    marks = [] if step is None else [f"<-- {step.word}"]
+    if finding.series.is_exact and not point.is_constant:
+        marks.append("no longer exact: its rounds differ")
+    return "; ".join(marks)
+
+
+def _method(history: History) -> list[str]:
+    lines = ["Change: against the previous segment. n: processes where there are 3, else rounds; spread: of these."]
+    if any(finding.series.is_exact for finding in history.findings):
+        lines.append("Virtual time is exact: any change of any metric counts.")
+    if any(not finding.series.is_exact for finding in history.findings):
+        lines += [
+            "Real time: seeded binary segmentation, Student's and Welch's t-test on means of processes; "
+            f"{FALSE_ALARM_RATE:.0%} false alarms at most in flat series, divided among "
+            f"{history.num_tested} series and all places looked at.",
+            f"visible from: the smallest step in the middle of a series found with {POWER:.0%} probability; near its "
+            "ends only a larger one. Fewer cases (--case), more commits, or several runs of each make it smaller.",
+            f"too short or too noisy to tell: fewer than {2 * FEWEST_COMMITS} commits, or a step of the size that "
+            "matters would not have shown "
+            f"(perf/gate.toml; {DEFAULT_RULE.visible:.0%} for metrics that it does not judge).",
+        ]
+    return lines
+
+
+def _sentence(history: History) -> str:
+    findings = history.findings
+    words = [step.word for finding in findings for step in finding.steps]
+    counts = ", ".join(_count(words.count(word), word) for word in STEP_STYLES if word in words) or "no change point"
+    mute = sum(not finding.is_telling and not finding.steps for finding in findings)
+    blind = f"; {mute} too short or too noisy to tell" if mute else ""
+    return f"{len(findings)} series over {_count(len(history.commits), 'commit')}: {counts}{blind}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _columns(table: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Return lines with aligned columns; a side is "l" or "r"."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if side == "r" else cell.ljust(width)
+            for cell, width, side in zip(row, widths, sides, strict=True)
+        ).rstrip()
+        for row in table
+    ]
+
+
+def require_pictures() -> None:
+    """Refuse to draw without matplotlib.
+
+    Raises:
+        FileError: with the remedy.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise FileError('pictures need matplotlib; install it with: pip install -e ".[pictures]"') from error
+
+
+def draw(history: History, metric: str) -> dict[str, bytes]:
+    """Return a metric's picture as files, by suffix: "png" and "svg"; the same bytes for the same history."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()  # a reader's own style must not change the picture
+        matplotlib.rcParams.update(STYLE)
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # of a commit's name
+        figure = _figure(history, [finding for finding in history.findings if finding.series.metric == metric], metric)
+        return {
+            "png": _saved(figure, format="png", dpi=110, metadata={"Software": None}),
+            "svg": _saved(figure, format="svg", metadata={"Date": None, "Creator": None}),
+        }
+
+
+def _saved(figure: Figure, **options: Any) -> bytes:
+    target = io.BytesIO()
+    figure.savefig(target, **options)
+    return target.getvalue()
+
+
+def _figure(history: History, findings: Sequence[Finding], metric: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = sorted(findings, key=lambda finding: not is_notable(finding))[:MAX_PANELS]
+    columns = min(NUM_COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    width = max(columns * PANEL_INCHES[0], 7.5)  # the heading has to fit
+    figure = Figure(figsize=(width, rows * PANEL_INCHES[1] + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(_caption(findings, shown, metric))
+    for index, finding in enumerate(shown):
+        _panel(figure.add_subplot(rows, columns, index + 1), finding, history.commits)
+    _explain(figure, {step.word for finding in shown for step in finding.steps})
+    return figure
+
+
+def _explain(figure: Figure, words: set[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=SAMPLE_COLOR, marker="o", markersize=4, linestyle="none", label="sample"),
+        Line2D([], [], color=SEGMENT_COLOR, linewidth=1.6, label="mean of segment"),
+        *(
+            Line2D([], [], color=color, linestyle=line, linewidth=1.4, label=f"change point: {word}")
+            for word, (color, line) in STEP_STYLES.items()
+            if word in words
+        ),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+
+
+def _caption(findings: Sequence[Finding], shown: Sequence[Finding], metric: str) -> str:
+    caption = f"{metric} by commit{_direction(metric)}"
+    if len(shown) == len(findings):
+        return caption
+    left = sum(map(is_notable, findings)) - sum(map(is_notable, shown))
+    words = f"{left} of them with a change point" if left else "none of them with a change point"
+    return f"{caption}\n{len(findings) - len(shown)} of {len(findings)} series left out, {words}"
+
+
+def unit_of(values: Samples, metric: str) -> tuple[float, str]:
+    """Return a factor on a metric's values and the unit that they then have, for an axis."""
+    unit = KINDS[metric].unit
+    if unit != "ns":
+        return 1.0, unit
+    largest = float(values.max())
+    return (1e-9, "s") if largest >= 1e9 else (1e-6, "ms") if largest >= 1e6 else (1e-3, "µs")
+
+
+def _panel(axes: Axes, finding: Finding, commits: Sequence[Commit]) -> None:
+    series = finding.series
+    points = series.points
+    values = np.concatenate([point.samples for point in points])
+    factor, unit = unit_of(values, series.metric)
+    positions = np.concatenate([np.full(len(point.samples), point.position) for point in points])
+    axes.scatter(positions, values * factor, s=13, color=SAMPLE_COLOR, edgecolors="white", linewidths=0.3, zorder=3)
+    for start, end in finding.segments:
+        mean = float(np.concatenate([point.processes for point in points[start:end]]).mean()) * factor
+        left, right = points[start].position - 0.4, points[end - 1].position + 0.4
+        axes.plot([left, right], [mean, mean], color=SEGMENT_COLOR, linewidth=1.6, solid_capstyle="butt", zorder=2)
+    axes.set_xlim(-0.7, len(commits) - 0.3)
+    _set_heights(axes, values * factor)
+    _mark(axes, finding)
+    _name_commits(axes, finding, commits)
+    name = series.metric.removesuffix("_ns").removesuffix("_rps")
+    axes.set_ylabel(f"{name} ({unit})" if unit and not name.endswith(unit) else name)
+    axes.set_title(title(finding), fontsize=9, loc="left", fontweight="bold")
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _set_heights(axes: Axes, values: Samples) -> None:
+    """Leave room above the values for words, and do not blow up a flat series until its rounding shows."""
+    low, high = float(values.min()), float(values.max())
+    span = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-9)
+    middle = (low + high) / 2
+    axes.set_ylim(middle - 0.6 * span, middle + 0.95 * span)
+
+
+def _mark(axes: Axes, finding: Finding) -> None:
+    points = finding.series.points
+    left, right = axes.get_xlim()
+    labelled = sorted(finding.steps, key=_size, reverse=True)[:MAX_LABELS]
+    for number, step in enumerate(finding.steps):
+        x = (points[step.index].position + points[step.index - 1].position) / 2
+        color, line = STEP_STYLES[step.word]
+        axes.axvline(x, color=color, linestyle=line, linewidth=1.4, zorder=1)
+        if step not in labelled:
+            continue
+        is_right = x > left + 0.85 * (right - left)
+        axes.annotate(
+            format_change(step.estimate, step.scale, finding.series.metric),
+            (x, 0.99 - 0.09 * (number % NUM_LABEL_ROWS)),  # neighbours do not cover each other
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(-3 if is_right else 3, 0),
+            textcoords="offset points",
+            ha="right" if is_right else "left",
+            va="top",
+            fontsize=8,
+            color=color,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+            zorder=4,
+        )
+
+
+def _size(step: Step) -> float:
+    return abs(math.log(step.estimate)) if step.scale is Scale.RATIO else abs(step.estimate)
+
+
+def _name_commits(axes: Axes, finding: Finding, commits: Sequence[Commit]) -> None:
+    every = math.ceil(len(commits) / MAX_TICKS)
+    marked = {finding.series.points[step.index].position for step in finding.steps}
+    regular = [i for i in range(0, len(commits), every) if all(abs(i - each) >= every for each in marked)]
+    ticks = sorted({*regular, *marked})
+    axes.set_xticks(ticks, [name_of(commits[i]) for i in ticks], rotation=90, fontsize=7, family="DejaVu Sans Mono")
+    for label, tick in zip(axes.get_xticklabels(), ticks, strict=True):
+        label.set_fontweight("bold" if tick in marked else "normal")
