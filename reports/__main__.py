@@ -1,15 +1,15 @@
-"""`python -m reports`: tables from stored results, and decisions about commits."""
+"""`python -m reports`: tables and pages from stored results, and decisions about commits."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from reports.commands import compare, table
+from reports.commands import compare, html, table
 from reports.files import FileError
 from reports.regression.comparison import Exit
 
-COMMANDS = {"table": table, "compare": compare}
+COMMANDS = {"table": table, "compare": compare, "html": html}
 
 
 def main() -> int:
