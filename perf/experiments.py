@@ -109,7 +109,7 @@ JUST_IN_TIME_GROWING = Experiment(
     Scenario("just_in_time_growing", poisson(1000, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     TRIO,
     section="12.2",
-    real_scale=0.1,  # shorter forwards make the margin of 0.1 ms, which real time needs, a larger share of TTFT
+    real_scale=0.13,  # shorter forwards make the margin of 0.1 ms, which real time needs, a larger share of TTFT
 )
 JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
@@ -123,6 +123,7 @@ LAUNCH_TIME = Experiment(
     Scenario("launch_time", constant(100, qps=50), Dynamic(32), stages(30, 150, 20)),
     {f"lead_{lead}_pre": fixed_lead(lead) for lead in LEADS},
     section="12.3",
+    real_scale=0.07,
     real_rounds=2,
     is_open_to_users=False,
 )
@@ -154,7 +155,7 @@ LOW_QPS = Experiment(
     ),
     TRIO,
     section="1",
-    real_scale=0.25,
+    real_scale=0.2,
 )
 HIGH_QPS = Experiment(
     Scenario(

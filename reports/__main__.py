@@ -1,11 +1,11 @@
-"""`python -m reports`: tables from stored results, and decisions about commits."""
+"""`python -m reports`: tables and pages from stored results, and decisions about commits."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from reports.commands import compare, error_rates, gate, history, table
+from reports.commands import compare, error_rates, gate, history, html, table
 from reports.files import FileError
 from reports.regression.comparison import Exit
 
@@ -15,6 +15,7 @@ COMMANDS = {
     "gate": gate,
     "error-rates": error_rates,
     "history": history,
+    "html": html,
 }
 
 

@@ -26,7 +26,7 @@ from impl.workload import burst
 from reports.machine import has_gil
 from reports.measure import Rounds
 
-NUM_CALIBRATION_STEPS = 12
+NUM_CALIBRATION_STEPS = 10
 NUM_WARM_UP_STEPS = 3
 
 

@@ -134,7 +134,15 @@ class Recorder:
         for benchmark in output_json["benchmarks"]:
             info = benchmark["extra_info"]
             info["claims"] = [
-                {"claim": r.claim, "section": r.section, "verdict": r.verdict, "reason": r.reason, "figure": r.value}
+                {
+                    "claim": r.claim,
+                    "section": r.section,
+                    "verdict": r.verdict,
+                    "reason": r.reason,
+                    "figure": r.value,
+                    "figure_name": r.figure,
+                    "unit": r.unit,
+                }
                 for _, r in self._claims.values()
                 if r.device == info.get("device") and info.get("experiment") in r.experiments
             ]

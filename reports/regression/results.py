@@ -45,6 +45,9 @@ class ClaimOutcome:
     verdict: str
     reason: str
     figure: float | None
+    figure_name: str = ""
+    """Empty, as the unit, where nothing was shown or an older suite wrote the file."""
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,8 @@ def _claims(path: Path, field: str, info: Mapping[str, Any]) -> list[ClaimOutcom
             verdict=_text(path, f"{field}.claims[{index}].verdict", each.get("verdict")),
             reason=str(each.get("reason", "")),
             figure=require_number(path, f"{field}.claims[{index}].figure", each.get("figure")),
+            figure_name=str(each.get("figure_name", "")),
+            unit=str(each.get("unit", "")),
         )
         for index, each in enumerate(claims)
     ]
