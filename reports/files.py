@@ -123,13 +123,17 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically: either the whole new file is there afterwards, or the old one.
 
     Raises:
-        FileError: if the folder cannot be written.
+        FileError: if the folder cannot be written, or has no room.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        _replace(path, data)
     except OSError as error:
         raise FileError(f"{path}: not written: {error}; make the folder writable") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from reports.commands.decision import add_decision_arguments, show
 from reports.regression.comparison import compare
-from reports.regression.results import find_runs, read_result
+from reports.regression.results import read_side
 from reports.regression.rules import read_rules
 
 HELP = "is HEAD slower than BASE? From stored results"
@@ -29,12 +28,5 @@ def run(arguments: argparse.Namespace) -> int:
         FileError: for unusable input.
     """
     rules = read_rules(arguments.rules)
-    base, head = (
-        [read_result(path) for path in find_runs(split_names(side))] for side in (arguments.base, arguments.head)
-    )
+    base, head = read_side("BASE", arguments.base), read_side("HEAD", arguments.head)
     return show(compare(base, head, rules, across_machines=arguments.across_machines), arguments)
-
-
-def split_names(side: str) -> list[str]:
-    """Return the names of one side; a file with a comma in its name stays whole."""
-    return [side] if Path(side).is_file() else [name for name in side.split(",") if name]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands.compare import split_names
-from reports.files import FileError, write_text
+from reports.files import write_text
 from reports.regression.comparison import compare
 from reports.regression.machines import require_alike
-from reports.regression.results import ResultFile, find_runs, read_result
+from reports.regression.results import read_side
 from reports.regression.rules import PATH, read_rules
 
 HELP = "claims, the article's table, charts and a comparison, as one HTML page that needs no network"
@@ -33,24 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from reports.page.page import render  # here, as it reads what other commands never need
 
-    head = _read(arguments.result)
-    base = [] if arguments.base is None else _read(arguments.base)
+    head = read_side("RESULT", arguments.result)
+    base = [] if arguments.base is None else read_side("--base", arguments.base)
     if not arguments.across_machines:
         require_alike(head)
     rules = read_rules(arguments.rules)
     found = compare(base, head, rules, across_machines=arguments.across_machines) if base else None
     text = render(head, base, found)
     path = arguments.output / "index.html"
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise FileError(f"{path}: not written: {error}") from error
+    write_text(path, text)
     print(path)
     return 0
-
-
-def _read(side: str) -> list[ResultFile]:
-    names = split_names(side)
-    if not names:
-        raise FileError(f"{side!r} names no result; give a benchmark JSON or the name of a stored run")
-    return [read_result(path) for path in find_runs(names)]

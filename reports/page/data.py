@@ -13,8 +13,8 @@ from reports.article import Article
 from reports.baselines import Baselines
 from reports.files import FileError
 from reports.measure import case_id, split_case_id
-from reports.regression.comparison import REFERENCE
 from reports.regression.results import METRICS, ClaimOutcome, Key, ResultFile
+from reports.regression.sides import REFERENCE
 from reports.verdict import Verdict
 
 SEVERITY = (Verdict.FAILS.value, Verdict.UNDECIDED.value, Verdict.NOT_RUN.value, Verdict.HOLDS.value)

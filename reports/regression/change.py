@@ -12,12 +12,14 @@ from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 from reports.regression.rules import POWER, Better, Metric, Rule, Scale
 
 Samples = NDArray[np.float64]
 """One value for each process, or for each round where there are too few processes."""
+LARGEST_LOG = 50.0
+"""Of a ratio: the interval of two samples can be wider than floating point."""
 FEWEST_FOR_EXACT_COUNTS = 5
 """A count that never varied in this many samples of each side is taken to be exact."""
 
@@ -96,10 +98,11 @@ def measured_change(
         half = quantile * error
         low, high = mean - half, mean + half
         p_value = _p_value(sign * mean, error, freedom)
-        needed = max(half, least_change(rule, scale, float(base.mean()))) + float(stdtrit(freedom, POWER)) * error
+        least = least_change(rule, scale, float(base.mean())) + float(stdtrit(freedom, POWER)) * error
+        needed = max(_noncentrality(quantile, freedom) * error, least)
         smallest = _size(needed, sign) if scale is Scale.RATIO else needed
     if scale is Scale.RATIO:
-        mean, low, high = math.exp(mean), *(None if end is None else math.exp(end) for end in (low, high))
+        mean, low, high = math.exp(mean), *(None if end is None else _exp(end) for end in (low, high))
     return Change(
         scale, float(base.mean()), float(head.mean()), mean, low, high, smallest, p_value, len(base), len(head)
     )
@@ -107,7 +110,19 @@ def measured_change(
 
 def _size(needed: float, sign: float) -> float:
     """Return a regression on the logarithmic scale as a share of the base."""
-    return abs(math.expm1(sign * min(needed, 50.0)))
+    return abs(math.expm1(sign * min(needed, LARGEST_LOG)))
+
+
+def _exp(end: float) -> float:
+    return math.exp(max(-LARGEST_LOG, min(end, LARGEST_LOG)))
+
+
+def _noncentrality(quantile: float, freedom: float) -> float:
+    """Return the true change, in standard errors, with which a t-test passes its quantile with `POWER`.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.10 (the noncentral t as a normal).
+    """
+    return quantile * (1 - 1 / (4 * freedom)) + float(ndtri(POWER)) * math.sqrt(1 + quantile**2 / (2 * freedom))
 
 
 def _paired_error(x: Samples, y: Samples) -> tuple[float, float]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-import numpy as np
-
 from reports.files import FileError
-from reports.measure import case_id, split_case_id
 from reports.regression.change import (
     Change,
     Judgement,
@@ -23,12 +20,12 @@ from reports.regression.change import (
     measured_change,
 )
 from reports.regression.machines import require_alike
-from reports.regression.results import METRICS, Key, ResultFile, is_known, samples
-from reports.regression.rules import FALSE_ALARM_RATE, KINDS, Better, Metric, Rule, Rules, Scale
+from reports.regression.results import METRICS, Key, ResultFile, is_known
+from reports.regression.rules import FALSE_ALARM_RATE, KINDS, Metric, Rule, Rules
+from reports.regression.sides import Sides, match, reference
 
 FEWEST_PROCESSES = 3
 """So many runs a side are compared process by process; fewer, round by round."""
-REFERENCE = "normal"
 NO_RULE = Rule(relative=0.0, absolute=0.0, visible=float("inf"))
 """Of metrics that are shown and not judged."""
 
@@ -50,6 +47,8 @@ class Row:
     metric: str
     change: Change
     judgement: Judgement
+    is_ratio_to_reference: bool = False
+    """Whether its values are ratios to `normal`, without a unit."""
 
     @property
     def verdict(self) -> Verdict:
@@ -182,10 +181,11 @@ def _compare(
     num_looks: int,
     is_ratio: bool,
 ) -> Comparison:
-    common, only_base, only_head, incomparable = _match(base, head)
+    matched = match(base, head)
+    common, incomparable = matched.common, [*matched.rescaled]
     if is_ratio:
-        common = [key for key in common if _reference(key) in common and _reference(key) != key]
-    sides = _Sides(base, head, is_paired, unit, is_ratio)
+        common = [key for key in common if reference(key) in common and reference(key) != key]
+    sides = Sides(base, head, is_paired, unit, is_ratio)
     tests: dict[tuple[Key, str], tuple[Samples, Samples]] = {}
     known = [metric for metric in METRICS if is_known([*base, *head], metric)]
     for key in common:
@@ -198,7 +198,7 @@ def _compare(
     num_measured = sum(key.device != "virtual" and rules.is_judged(metric) for key, metric in tests)
     method = Method(is_paired, unit, is_ratio, num_measured, num_looks)
     rows = [_row(key, metric, x, y, rules, method) for (key, metric), (x, y) in tests.items()]
-    found = Comparison(base, head, method, rows, only_base, only_head, incomparable)
+    found = Comparison(base, head, method, rows, matched.only_base, matched.only_head, incomparable)
     found.notes += [
         f"{metric}: not available, an older suite wrote a file" for metric in METRICS if metric not in known
     ]
@@ -208,76 +208,13 @@ def _compare(
     return found
 
 
-def _match(base: Sequence[ResultFile], head: Sequence[ResultFile]) -> tuple[list[Key], list[str], list[str], list[str]]:
-    scales = [
-        {key: {file.cases[key].scale for file in side if key in file.cases} for file in side for key in file.cases}
-        for side in (base, head)
-    ]
-    before, after = scales
-    rescaled = [
-        f"{key}: time scale {sorted(before[key])} in base, {sorted(after[key])} in head"
-        for key in before
-        if key in after and len(before[key] | after[key]) > 1
-    ]
-    common = [key for key in before if key in after and len(before[key] | after[key]) == 1]
-    only_base = [str(key) for key in before if key not in after]
-    only_head = [str(key) for key in after if key not in before]
-    return common, only_base, only_head, rescaled
-
-
-def _reference(key: Key) -> Key:
-    experiment, _ = split_case_id(key.case)
-    return Key(key.device, case_id(experiment, REFERENCE))
-
-
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """Turns rounds into samples."""
-
-    base: Sequence[ResultFile]
-    head: Sequence[ResultFile]
-    is_paired: bool
-    unit: str
-    is_ratio: bool
-
-    def samples(self, key: Key, metric: str) -> tuple[Samples | None, Samples | None]:
-        """Return a metric's samples of both sides; None where it is undefined."""
-        base, head = self.base, self.head
-        if self.is_paired:
-            both = [pair for pair in zip(base, head, strict=True) if all(key in file.cases for file in pair)]
-            base, head = [pair[0] for pair in both], [pair[1] for pair in both]
-        return self._values(base, key, metric), self._values(head, key, metric)
-
-    def _values(self, files: Sequence[ResultFile], key: Key, metric: str) -> Samples | None:
-        if self.is_ratio:
-            if KINDS[metric].scale is Scale.DIFFERENCE:
-                return None
-            reference = _reference(key)
-            files = [file for file in files if reference in file.cases]
-            found = _ratios(samples(files, key, metric), samples(files, reference, metric))
-        else:
-            found = samples(files, key, metric)
-        # A metric that is undefined in any round has no mean over rounds that can be compared.
-        if not found or any(value is None for rounds in found for value in rounds):
-            return None
-        if self.unit == "process":
-            return np.array([np.mean(rounds) for rounds in found], dtype=np.float64)  # type: ignore[arg-type] # no None
-        return np.array([value for rounds in found for value in rounds], dtype=np.float64)
-
-
-def _ratios(own: list[list[float | None]], reference: list[list[float | None]]) -> list[list[float | None]]:
-    """Return own / reference round by round: rounds of one process are paired."""
-    return [
-        [None if a is None or not b else a / b for a, b in zip(rounds, by, strict=False)]
-        for rounds, by in zip(own, reference, strict=False)
-    ]
-
-
 def _row(key: Key, metric: str, x: Samples, y: Samples, rules: Rules, method: Method) -> Row:
     kind = KINDS[metric]
     if key.device == "virtual":
         return _exact_row(key, metric, kind, x, y)
     rule = rules.rule(key, metric) if rules.is_judged(metric) else NO_RULE
+    if method.is_ratio_to_reference:
+        rule = replace(rule, absolute=0.0)  # its unit is not that of a ratio
     if kind.is_count and is_constant(x, y):
         change = exact_change(x, y, kind)
         judgement = judge_exact(change, kind)
@@ -286,7 +223,7 @@ def _row(key: Key, metric: str, x: Samples, y: Samples, rules: Rules, method: Me
         judgement = judge_measured(change, kind, rule)
     if not rules.is_judged(metric):
         judgement = Judgement(Verdict.SHOWN, "not judged")
-    return Row(key, metric, change, judgement)
+    return Row(key, metric, change, judgement, method.is_ratio_to_reference)
 
 
 def _exact_row(key: Key, metric: str, kind: Metric, x: Samples, y: Samples) -> Row:
@@ -295,16 +232,3 @@ def _exact_row(key: Key, metric: str, kind: Metric, x: Samples, y: Samples) -> R
         if (side != side[0]).any():
             return Row(key, metric, change, Judgement(Verdict.REGRESSION, "no longer exact: its rounds differ"))
     return Row(key, metric, change, judge_exact(change, kind))
-
-
-def neutral(change: Change) -> float:
-    """Return the value of a change that is none."""
-    return 1.0 if change.scale is Scale.RATIO else 0.0
-
-
-def is_worse(row: Row) -> bool:
-    """Return whether the estimate of a row points to the worse side, whatever its verdict."""
-    if row.change.estimate is None:
-        return False
-    up = row.change.estimate > neutral(row.change)
-    return up == (KINDS[row.metric].better is Better.LOWER)

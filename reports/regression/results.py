@@ -90,6 +90,19 @@ def find_runs(names: Iterable[str], storage: Path = STORAGE) -> list[Path]:
     return [_find_run(name, storage) for name in names]
 
 
+def read_side(option: str, names: str) -> list[ResultFile]:
+    """Read the runs of one side: files or names of stored runs, separated by commas.
+
+    Raises:
+        FileError: naming the option if there is no name, and as `read_result` does.
+    """
+    # A file with a comma in its name stays whole.
+    found = [names] if Path(names).is_file() else [name for name in names.split(",") if name]
+    if not found:
+        raise FileError(f"{option}: names no result; give a benchmark JSON or the name of a stored run")
+    return [read_result(path) for path in find_runs(found)]
+
+
 def _find_run(name: str, storage: Path) -> Path:
     if Path(name).is_file():
         return Path(name)

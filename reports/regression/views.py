@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -60,14 +61,17 @@ def format_smallest(row: Row) -> str:
     return format_value(change.smallest, row.metric)
 
 
+def _side(value: float, row: Row) -> str:
+    return f"{value:.4f} × normal" if row.is_ratio_to_reference else format_value(value, row.metric)
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """Return a row's cells, in the order of `HEADINGS`."""
     change = row.change
     ends = [format_change(end, change.scale, row.metric) for end in (change.low, change.high)]
     return (
         row.metric,
-        format_value(change.base, row.metric),
-        format_value(change.head, row.metric),
+        *(_side(value, row) for value in (change.base, change.head)),
         format_change(change.estimate, change.scale, row.metric),
         "exact" if change.is_exact else f"[{ends[0]}, {ends[1]}]",
         format_smallest(row),
@@ -87,7 +91,7 @@ def method_lines(found: Comparison) -> list[str]:
     kind = "pairs of processes" if method.is_paired else f"unpaired {method.unit}es".replace("roundes", "rounds")
     lines = [
         *sides,
-        f"{kind}, {'paired t' if method.is_paired else 'Welch'} intervals of {100 * (1 - 2 * method.alpha):.4g} %: "
+        f"{kind}, {'paired t' if method.is_paired else 'Welch'} intervals that miss the truth with probability {2 * method.alpha:.1e}: "
         f"{FALSE_ALARM_RATE:.0%} false alarms at most in all, divided among {method.num_tests} measured rows{looks}.",
         f"visible from: the smallest regression found with {POWER:.0%} probability in data as noisy as this.",
     ]
@@ -158,7 +162,7 @@ def to_markdown(found: Comparison, *, allow_changed_cases: bool) -> str:
     lines = [
         f"### Overlap scheduling: {result.name}",
         "",
-        found.sentence(allow_changed_cases=allow_changed_cases).replace("|", "\\|"),
+        _escaped(found.sentence(allow_changed_cases=allow_changed_cases)),
         "",
     ]
     notable = [row for row in by_severity(found.judged) if row.verdict is not Verdict.OK]
@@ -167,13 +171,18 @@ def to_markdown(found: Comparison, *, allow_changed_cases: bool) -> str:
         if len(notable) > MAX_LISTED:
             lines += [f"…and {len(notable) - MAX_LISTED} more below.", ""]
     for title, cases in changed_cases(found):
-        lines += [f"**{title}**", "", *(f"- `{case}`" for case in cases[:MAX_LISTED])]
+        lines += [f"**{title}**", "", *(f"- {_escaped(case)}" for case in cases[:MAX_LISTED])]
         lines += [f"- …and {len(cases) - MAX_LISTED} more"] if len(cases) > MAX_LISTED else []
         lines.append("")
-    lines += [*(f"{line}  " for line in [*found.notes, *method_lines(found)]), ""]
+    lines += [*(f"{_escaped(line)}  " for line in [*found.notes, *method_lines(found)]), ""]
     lines += [f"<details><summary>All {len(found.rows)} rows</summary>", ""]
     lines += [*_markdown_table(by_severity(found.rows)), "", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Return text in which neither HTML nor Markdown of a name takes effect."""
+    return html.escape(text, quote=False).translate({ord(mark): f"\\{mark}" for mark in "|`*_[]"})
 
 
 def _markdown_table(rows: Sequence[Row]) -> list[str]:
@@ -181,7 +190,7 @@ def _markdown_table(rows: Sequence[Row]) -> list[str]:
     lines.append("| --- | " + " | ".join("---:" if heading in RIGHT else "---" for heading in HEADINGS) + " |")
     for row in rows:
         found = [str(row.key), *cells(row)]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in found) + " |")
+        lines.append("| " + " | ".join(_escaped(cell) for cell in found) + " |")
     return lines
 
 
