@@ -9,6 +9,8 @@ from reports.commands import compare, error_rates, gate, history, html, table
 from reports.files import FileError
 from reports.regression.comparison import Exit
 
+INTERRUPTED = 130
+"""As shells report a process that Ctrl-C ended."""
 COMMANDS = {
     "table": table,
     "compare": compare,
@@ -20,7 +22,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Run the command line; return its exit code, which is 2 for unusable input."""
+    """Run the command line; return its exit code, which is 2 for unusable input and 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module in COMMANDS.items():
@@ -33,6 +35,9 @@ def main() -> int:
     except FileError as error:
         print(error, file=sys.stderr)
         return Exit.UNUSABLE
+    except KeyboardInterrupt:
+        print("interrupted: nothing was decided", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

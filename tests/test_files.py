@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 from pathlib import Path
@@ -81,7 +80,7 @@ def test_a_file_with_undefined_values_is_not_written(value: float, tmp_path: Pat
     assert os.listdir(tmp_path) == ["some.json"]
 
 
-@pytest.mark.parametrize("step", ["json.dumps", "os.replace", "os.chmod"])
+@pytest.mark.parametrize("step", ["os.replace", "os.chmod"])
 def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,8 +89,8 @@ def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
 
     path = tmp_path / "some.json"
     path.write_text("old")
-    monkeypatch.setattr({"json": json, "os": os}[step.split(".")[0]], step.split(".")[1], fail)
-    with pytest.raises(OSError, match="no space left"):
+    monkeypatch.setattr(os, step.split(".")[1], fail)
+    with pytest.raises(FileError, match=r"some\.json: not written: no space left on device"):
         write_json(path, {"schema": 1})
     monkeypatch.undo()
     assert path.read_text() == "old"

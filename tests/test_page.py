@@ -339,8 +339,8 @@ def test_unusable_input_is_named_and_leaves_the_old_page(
     (tmp_path / "old" / "index.html").write_text("old")
     for arguments, told in (
         ([tmp_path / "none.json", "-o", tmp_path / "old"], "no such file, and no stored run"),
-        ([",", "-o", tmp_path / "old"], "',' names no result; give a benchmark JSON"),
-        ([path, "--base", "", "-o", tmp_path / "old"], "'' names no result"),
+        ([",", "-o", tmp_path / "old"], "RESULT: names no result; give a benchmark JSON"),
+        ([path, "--base", "", "-o", tmp_path / "old"], "--base: names no result"),
         ([path, "--base", failed, "-o", tmp_path / "old"], "a failing run is no base"),
         ([path, "--rules", tmp_path / "none.toml", "-o", tmp_path / "old"], "none.toml: cannot be read"),
         ([path, "-o", tmp_path / "file" / "out"], "not written"),

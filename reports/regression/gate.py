@@ -52,8 +52,13 @@ def match_cases(base: Sequence[str], head: Sequence[str], plan: Plan) -> Cases:
     )
 
 
+def _name(node: str) -> str:
+    """Return a case's node id without file and function."""
+    return node.partition("[")[2].removesuffix("]")
+
+
 def _experiment(node: str) -> str:
-    return node.partition("[")[2].partition("-")[0]
+    return _name(node).partition("-")[0]
 
 
 def run_gate(base: Suite, head: Suite, rules: Rules, folder: Path, progress: Progress) -> Comparison:
@@ -82,7 +87,8 @@ def run_gate(base: Suite, head: Suite, rules: Rules, folder: Path, progress: Pro
         if not undecided(found):
             break
         nodes = _nodes_of(cases.common, undecided(found))
-    return replace(found, only_base=list(cases.only_base), only_head=list(cases.only_head))
+    only_base, only_head = ([_name(node) for node in nodes] for nodes in (cases.only_base, cases.only_head))
+    return replace(found, only_base=only_base, only_head=only_head)
 
 
 def _nodes_of(nodes: Sequence[str], keys: set[Key]) -> tuple[str, ...]:

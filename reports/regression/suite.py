@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from impl.errors import RunInvalid
 from reports.files import FileError
 from reports.regression.results import ResultFile, read_result
@@ -18,9 +20,13 @@ MARKS = {"virtual": (), "cpu": ("-m", "cpu"), "cuda": ("-m", "gpu")}
 """pytest's options that choose a device."""
 CASES = "perf/test_cases.py"
 TIMEOUT_S = 1800
-IMPORTS = (
-    "import impl, reports, perf.experiments as e; print(impl.__path__[0], reports.__path__[0], e.__file__, sep='\\n')"
-)
+COLLECT = """
+import sys, pytest
+import impl, reports, perf.experiments
+print(*impl.__path__, *reports.__path__, perf.experiments.__file__, sep="\\n", end="\\n\\n")
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+"""One process that says where it imports the suite from, and then lists the cases."""
 
 
 class CasesFailed(Exception):
@@ -50,23 +56,19 @@ class Suite:
         Raises:
             FileError: if the suite does not import, cannot run here, or does not know what the gate asks for.
         """
-        self._require_own_code()
-        done = self._python("-m", "pytest", CASES, "--collect-only", "-q", "--no-baseline", *MARKS[self.device])
-        if done.returncode not in (os.EX_OK, 5):  # 5: no test was collected
+        done = self._python("-c", COLLECT, CASES, "--collect-only", "-q", "--no-baseline", *MARKS[self.device])
+        sources, _, listed = done.stdout.partition("\n\n")
+        if not sources:
+            raise FileError(f"{self}: its suite does not import: {_last_line(done)}; choose a commit that does")
+        foreign = [path for path in sources.splitlines() if not Path(path).is_relative_to(self.root)]
+        if foreign:
+            raise FileError(f"{self}: imports {foreign[0]} in place of its own code; uninstall that copy")
+        if done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             raise FileError(f"{self}: its cases cannot be collected: {_last_line(done)}")
-        nodes = [line for line in done.stdout.splitlines() if line.startswith(f"{CASES}::test_case[")]
+        nodes = [line for line in listed.splitlines() if line.startswith(f"{CASES}::test_case[")]
         if not nodes:
             raise FileError(f"{self}: has no case on {self.device}; choose another --base or --device")
         return nodes
-
-    def _require_own_code(self) -> None:
-        """Check that a process in the worktree imports the worktree's code, and not an installed copy."""
-        done = self._python("-c", IMPORTS)
-        if done.returncode != 0:
-            raise FileError(f"{self}: its suite does not import: {_last_line(done)}; choose a commit that does")
-        foreign = [path for path in done.stdout.split("\n") if path and not Path(path).is_relative_to(self.root)]
-        if foreign:
-            raise FileError(f"{self}: imports {foreign[0]} in place of its own code; uninstall that copy")
 
     def measure(self, nodes: Sequence[str], rounds: int, output: Path) -> ResultFile:
         """Run cases once, in a process of their own, and return what it wrote.
@@ -81,13 +83,13 @@ class Suite:
         if done.returncode < 0:
             name = signal.Signals(-done.returncode).name
             raise FileError(f"{self}: its process was killed by {name}: that run is invalid, not slow; run again")
-        if done.returncode == 1:
+        if done.returncode == pytest.ExitCode.TESTS_FAILED:
             failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
             first = failed[0] if failed else _last_line(done)
             if failed and all(RunInvalid.__name__ in line for line in failed):
                 raise RunInvalid(f"{self}: {first}")
             raise CasesFailed(self.side, f"{self}: {len(failed)} cases fail, the first: {first}")
-        if done.returncode != os.EX_OK or not output.exists():
+        if done.returncode != pytest.ExitCode.OK or not output.exists():
             raise FileError(f"{self}: pytest ended with {done.returncode}: {_last_line(done)}")
         return read_result(output)
 

@@ -25,6 +25,7 @@ ORDER = (
 """Worst first."""
 HEADINGS = ("metric", "base", "head", "change", "interval", "visible from", "n", "verdict", "reason")
 RIGHT = {"base", "head", "change", "interval", "visible from", "n"}
+UNITS = {"process": "processes", "round": "rounds"}
 MAX_LISTED = 20
 LARGEST_SHOWN = 11.0
 """Ratio up to which numbers are written out; ends of intervals from two or three samples can be astronomical."""
@@ -88,10 +89,11 @@ def method_lines(found: Comparison) -> list[str]:
     if all(row.change.is_exact for row in found.judged):
         return [*sides, "Virtual time is exact: any change of any metric counts."]
     looks = "" if method.num_looks == 1 else f" × {method.num_looks} looks"
-    kind = "pairs of processes" if method.is_paired else f"unpaired {method.unit}es".replace("roundes", "rounds")
+    samples = "pairs of processes" if method.is_paired else f"unpaired {UNITS[method.unit]}"
+    test = "paired t" if method.is_paired else "Welch"
     lines = [
         *sides,
-        f"{kind}, {'paired t' if method.is_paired else 'Welch'} intervals that miss the truth with probability {2 * method.alpha:.1e}: "
+        f"{samples}; {test} intervals, each of which misses the truth with probability {2 * method.alpha:.1e}: "
         f"{FALSE_ALARM_RATE:.0%} false alarms at most in all, divided among {method.num_tests} measured rows{looks}.",
         f"visible from: the smallest regression found with {POWER:.0%} probability in data as noisy as this.",
     ]
