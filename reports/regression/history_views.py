@@ -12,8 +12,10 @@ import numpy as np
 
 from reports.files import FileError
 from reports.regression.change import Samples
-from reports.regression.history import DEFAULT_RULE, FEWEST_COMMITS, Commit, Finding, History, Point, Step
+from reports.regression.change_points import DEFAULT_RULE, FEWEST_COMMITS
+from reports.regression.history import Commit, History
 from reports.regression.rules import FALSE_ALARM_RATE, KINDS, POWER, Better, Scale
+from reports.regression.series import WORDS, Finding, Point, Step
 from reports.regression.views import format_change, format_value
 
 if TYPE_CHECKING:
@@ -186,7 +188,7 @@ def _method(history: History) -> list[str]:
 def _sentence(history: History) -> str:
     findings = history.findings
     words = [step.word for finding in findings for step in finding.steps]
-    counts = ", ".join(_count(words.count(word), word) for word in STEP_STYLES if word in words) or "no change point"
+    counts = ", ".join(_count(words.count(word), word) for word in WORDS if word in words) or "no change point"
     mute = sum(not finding.is_telling and not finding.steps for finding in findings)
     blind = f"; {mute} too short or too noisy to tell" if mute else ""
     return f"{len(findings)} series over {_count(len(history.commits), 'commit')}: {counts}{blind}"
