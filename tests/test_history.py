@@ -13,7 +13,8 @@ import pytest
 from reports.__main__ import main
 from reports.files import FileError
 from reports.regression.history import History, in_order, trace
-from reports.regression.history_views import draw, to_text
+from reports.regression.history_figures import draw
+from reports.regression.history_text import to_text
 from reports.regression.results import read_result
 from reports.regression.rules import read_rules
 from tests.results_history import MACHINES, day, hash_of, write_result
