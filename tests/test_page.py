@@ -471,6 +471,23 @@ def test_a_click_filters_claims_by_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_chromium
+def test_small_changes_have_ticks_that_differ(tmp_path: Path) -> None:
+    entries = [
+        entry(f"forward_{ms}ms/{scheduler}", [metrics(throughput_rps=rate)])
+        for ms in (12, 120, 240)
+        for scheduler, rate in (("normal", 10.0), ("overlap", 10.01 + ms / 1e5))
+    ]
+    page = tmp_path / "page.html"
+    page.write_text(render([result(tmp_path / "run.json", *entries)], [], None), encoding="utf-8")
+    with chromium(tmp_path / "profile") as driver:
+        driver.get(page.as_uri())
+        ticks = driver.find_elements(By.CSS_SELECTOR, "[data-figure='0'] .ytick")
+        labels = [tick.get_attribute("textContent") for tick in ticks]
+        assert len(set(labels)) == len(labels) > 1
+
+
+@pytest.mark.slow
+@needs_chromium
 def test_hostile_names_are_shown_as_they_are_on_a_narrow_screen(tmp_path: Path) -> None:
     name = HOSTILE.removeprefix("x/") + "<img src=x onerror=alert(1)>"
     with chromium(tmp_path / "profile", width=500) as driver:

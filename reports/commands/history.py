@@ -44,18 +44,19 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         FileError: for unusable input, a folder that cannot be written, or without matplotlib.
     """
-    from reports.regression import history_views
     from reports.regression.history import DEFAULT_METRICS, trace
+    from reports.regression.history_figures import draw, require_pictures
+    from reports.regression.history_text import to_text
 
-    history_views.require_pictures()
+    require_pictures()
     require_writable(arguments.output)
     rules = read_rules(arguments.rules)
     paths = {path.resolve(): path for path in find_runs(arguments.files)}  # a run named twice is one run
     files = [read_result(path) for path in paths.values()]
     found = trace(files, rules, patterns=arguments.case, metrics=arguments.metric or DEFAULT_METRICS)
-    print(history_views.to_text(found))
+    print(to_text(found))
     for metric in dict.fromkeys(finding.series.metric for finding in found.findings):
-        for suffix, data in history_views.draw(found, metric).items():
+        for suffix, data in draw(found, metric).items():
             path = arguments.output / f"{metric}.{suffix}"
             write_bytes(path, data)
             print(f"wrote {path}")

@@ -26,6 +26,8 @@ TICKS = (1, 2, 0.5, 1.5, 0.75, 1.25, 5, 0.2, 10, 0.1, 0.9, 1.1, 3, 1.75, 0.6, 0.
 """Ratios worth a tick, the most welcome first."""
 FEWEST_SPAN = math.log10(1.1)
 """Of an axis of ratios, so that noise is not blown up to the whole width."""
+CHANGE_FORMATS = {"tickformat": "+.4~%", "hoverformat": "+.2%"}
+"""Of an axis of changes. Ticks have the decimals that they need: small changes would read alike without."""
 
 BETTER = {
     "text": "better ↘",
@@ -235,7 +237,7 @@ def _sweep_figure(
     ]
     y_axis: dict[str, Any] = {"title": {"text": f"{title} against normal" if is_relative else f"{title} ({unit})"}}
     if is_relative:
-        y_axis["tickformat"] = "+.0%"
+        y_axis |= CHANGE_FORMATS
     else:
         y_axis["rangemode"] = "tozero"
     return {"data": traces, "layout": {"xaxis": {"title": {"text": plain(sweep.name)}}, "yaxis": y_axis}}
