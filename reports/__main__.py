@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Sequence
 
 from reports.commands import compare, error_rates, gate, history, html, table
 from reports.files import FileError
@@ -11,6 +13,8 @@ from reports.regression.comparison import Exit
 
 INTERRUPTED = 130
 """As shells report a process that Ctrl-C ended."""
+CUT_OFF = 141
+"""As shells report a process whose reader went away."""
 COMMANDS = {
     "table": table,
     "compare": compare,
@@ -21,23 +25,35 @@ COMMANDS = {
 }
 
 
-def main() -> int:
-    """Run the command line; return its exit code, which is 2 for unusable input and 130 after Ctrl-C."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of every command."""
     parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
-    arguments = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default this process's own.
+
+    Returns:
+        The command's exit code: 2 for unusable input, 130 after Ctrl-C.
+    """
+    parsed = make_parser().parse_args(arguments)
     try:
-        return int(arguments.run(arguments))
+        return int(parsed.run(parsed))
     except FileError as error:
         print(error, file=sys.stderr)
         return Exit.UNUSABLE
     except KeyboardInterrupt:
         print("interrupted: nothing was decided", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # as in `python -m reports compare … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CUT_OFF
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ HELP = "is HEAD slower than BASE? From stored results"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    side = "a benchmark JSON or the name of a stored run; several of one side, separated by commas, are pooled"
+    side = "a benchmark JSON or the name of a stored run; several, separated by commas or as a pattern, are pooled"
     parser.add_argument("base", metavar="BASE", help=f"the old commit's results: {side}")
     parser.add_argument("head", metavar="HEAD", help="the new commit's results")
     parser.add_argument("--across-machines", action="store_true", help="unlike machines: compare ratios to normal only")

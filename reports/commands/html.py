@@ -16,7 +16,7 @@ HELP = "claims, the article's table, charts and a comparison, as one HTML page t
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    side = "a benchmark JSON or the name of a stored run; several, separated by commas, are pooled"
+    side = "a benchmark JSON or the name of a stored run; several, separated by commas or as a pattern, are pooled"
     parser.add_argument("result", metavar="RESULT", help=f"the results to show: {side}")
     parser.add_argument("--base", metavar="BASE", help="the old commit's results, to compare with")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="write DIR/index.html")

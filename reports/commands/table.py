@@ -6,7 +6,6 @@ import argparse
 
 from reports.baselines import FOLDER
 from reports.files import FileError
-from reports.table import comparison, to_markdown
 
 HELP = "article, virtual device and a GPU side by side, as Markdown"
 
@@ -23,6 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         FileError: if a baseline is missing or damaged, or an experiment unknown.
     """
+    from reports.table import comparison, to_markdown  # pandas, which no other command needs
+
     path = FOLDER / f"{arguments.gpu}.json"
     if not path.exists():
         raise FileError(f"{path} does not exist; record it with: pytest perf -m gpu --update-baselines REASON")

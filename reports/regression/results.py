@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,14 @@ def find_runs(names: Iterable[str], storage: Path = STORAGE) -> list[Path]:
 
 
 def read_side(option: str, names: str) -> list[ResultFile]:
-    """Read the runs of one side: files or names of stored runs, separated by commas.
+    """Read the runs of one side: files, patterns of files or names of stored runs, separated by commas.
 
     Raises:
         FileError: naming the option if there is no name, and as `read_result` does.
     """
     # A file with a comma in its name stays whole.
-    found = [names] if Path(names).is_file() else [name for name in names.split(",") if name]
+    parts = [names] if Path(names).is_file() else [name for name in names.split(",") if name]
+    found = [path for name in parts for path in (sorted(glob(name)) or [name])]
     if not found:
         raise FileError(f"{option}: names no result; give a benchmark JSON or the name of a stored run")
     return [read_result(path) for path in find_runs(found)]
