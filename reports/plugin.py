@@ -15,6 +15,7 @@ from impl.engine import Scheduler
 from impl.errors import SettingError
 from impl.machines import why_no_cuda
 from impl.schedulers import load
+from reports.arguments import positive
 from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
 from reports.claims import Claim, ClaimFailed, Evidence
 from reports.files import FileError
@@ -52,19 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--rounds",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="paired rounds of every experiment where time is real (default: the experiment's own number)",
     )
     group.addoption(
         "--gpu-optional", action="store_true", help="skip GPU tests, with the reason, where no GPU can be used"
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number of at least 1")
-    return int(text)
 
 
 def pytest_configure(config: pytest.Config) -> None:

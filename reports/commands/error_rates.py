@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from reports.arguments import positive
 from reports.regression.error_rates import Outcomes, read_pairs, resample
 from reports.regression.rules import PATH, read_rules
 
@@ -20,7 +21,9 @@ SEED = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="output folders of gate --base HEAD")
-    parser.add_argument("--gates", type=int, default=1000, metavar="N", help="resampled gates (default: %(default)s)")
+    parser.add_argument(
+        "--gates", type=positive, default=1000, metavar="N", help="resampled gates (default: %(default)s)"
+    )
     parser.add_argument("--rules", type=Path, metavar="FILE", default=PATH, help="thresholds (default: perf/gate.toml)")
 
 
