@@ -12,6 +12,7 @@ from reports.regression.change import (
     Verdict,
     exact_change,
     is_constant,
+    judge_constant,
     judge_exact,
     judge_measured,
     measured_change,
@@ -133,11 +134,45 @@ def test_shares_change_by_difference() -> None:
     assert judge(base, base * 0, LEAD, rule) is Verdict.REGRESSION, "overlap is off"
 
 
-def test_counts_that_never_vary_are_exact_where_samples_are_enough_to_tell() -> None:
-    five, four = np.full(5, 14.0), np.full(4, 14.0)
-    assert is_constant(five, five + 1)
-    assert not is_constant(four, four + 1)
-    assert not is_constant(np.array([14, 14, 15, 14, 14.0]), five)
+@pytest.mark.parametrize(
+    ("num", "head", "verdict"),
+    [
+        (2, 14, Verdict.OK),
+        (7, 15, Verdict.UNDECIDED),
+        (8, 15, Verdict.REGRESSION),
+        (8, 13, Verdict.IMPROVEMENT),
+    ],
+)
+def test_counts_that_never_vary_are_exact_where_samples_are_enough_to_tell(
+    num: int, head: int, verdict: Verdict
+) -> None:
+    """2 · 4⁻⁷ is 1.2e-4, and 2 · 4⁻⁸ is 3.1e-5."""
+    x, y = np.full(num, 14.0), np.full(num, float(head))
+    assert is_constant(x, y)
+    assert judge_constant(exact_change(x, y, FORWARDS), FORWARDS, RULE, 1e-4).verdict is verdict
+    assert not is_constant(np.append(x, 15.0), y)
+    assert not is_constant(x[:1], y[:1])
+
+
+def test_a_constant_share_keeps_its_threshold() -> None:
+    rule = Rule(relative=0.0, absolute=0.05, visible=0.2)
+    for share, verdict in ((0.86, Verdict.OK), (0.8, Verdict.REGRESSION), (1.0, Verdict.IMPROVEMENT)):
+        change = exact_change(np.full(9, 0.9), np.full(9, share), LEAD)
+        assert judge_constant(change, LEAD, rule, 1e-4).verdict is verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_paired", [True, False])
+def test_values_on_a_grid_do_not_alarm_by_agreeing_by_chance(is_paired: bool) -> None:
+    """Launch leads of 0.25 or 0.125, each as likely: five pairs agree within each side in 1 of 512 cases."""
+    rule = Rule(relative=0.0, absolute=0.05, visible=0.2)
+    random = np.random.default_rng(3)
+    for num in (5, 6):
+        for values in random.choice([0.25, 0.125], size=(4000, 2, num)):
+            change = measured_change(
+                values[0], values[1], LEAD, rule, is_paired=is_paired, alpha=4e-5, resolution=0.125
+            )
+            assert judge_measured(change, LEAD, rule).verdict is not Verdict.REGRESSION
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000))

@@ -8,9 +8,9 @@ from scipy import stats
 
 from reports.__main__ import main
 from reports.files import FileError
-from reports.regression.error_rates import Outcomes, Pair, Rate, read_pairs, resample, slowed
+from reports.regression.error_rates import Outcomes, Pair, Rate, of_plan, read_pairs, resample, slowed
 from reports.regression.results import Key
-from reports.regression.rules import read_rules
+from reports.regression.rules import Plan, read_rules
 from tests.runs import CASES, noisy, write_run
 
 RULES = read_rules()
@@ -25,7 +25,7 @@ def record(folder: Path, num_pairs: int, *, noise: float, luck: float = 0.0, see
             start = seed + 1000 * index + 100 * offset
             cases = {case: noisy(2, noise=noise, seed=start + i) for i, case in enumerate(CASES)}
             write_run(folder / f"pair-{index + 1:02}-{side}.json", cases)
-    return read_pairs([folder])
+    return of_plan(read_pairs([folder]), PLAN)
 
 
 def rates(pairs: Sequence[Pair], *, worse_by: float, num_gates: int = 60) -> Outcomes:
@@ -77,11 +77,19 @@ def test_folders_without_enough_pairs_of_one_commit_are_refused(tmp_path: Path) 
         read_pairs([tmp_path / "aa"])
 
 
+def test_only_the_plans_experiments_count(tmp_path: Path) -> None:
+    pairs = record(tmp_path / "aa", 6, noise=0.001)
+    found = of_plan(pairs, Plan(("starved",), 1, (5,)))
+    assert {key.case for pair in found for file in pair for key in file.cases} == {"starved/normal", "starved/overlap"}
+    with pytest.raises(FileError, match=r"none of the plan's experiments \(other\) is among the recorded cases"):
+        of_plan(pairs, Plan(("other",), 1, (5,)))
+
+
 def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(tmp_path / "aa", 6, noise=0.001)
     assert main(["error-rates", str(tmp_path / "aa"), "--gates", "3"]) == 0
     output = capsys.readouterr().out
-    assert "6 pairs of 4 cases on cuda; looks after [6, 9, 12] pairs" in output
+    assert "6 pairs of 4 cases on cuda; looks after [5, 9] pairs" in output
     assert "| no change | 0 of 3 (0.0%) [0.00%, 70.76%] |" in output
     assert "| one case's times 5% longer | 3 of 3" in output
     with pytest.raises(SystemExit):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from reports.arguments import positive
-from reports.regression.error_rates import Outcomes, read_pairs, resample
+from reports.regression.error_rates import Outcomes, of_plan, read_pairs, resample
 from reports.regression.rules import PATH, read_rules
 
 HELP = "false alarms and power of the gate, resampled from the pairs that gates of one commit against itself left"
@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     pairs = read_pairs(arguments.folders)
     device = next(iter(pairs[0][0].cases)).device
     plan = rules.plan(device)
+    pairs = of_plan(pairs, plan)
     found: list[tuple[float, Outcomes]] = []
     with Progress(console=Console(stderr=True)) as progress:
         for worse_by in REGRESSIONS:

@@ -21,7 +21,7 @@ Samples = NDArray[np.float64]
 LARGEST_LOG = 50.0
 """Of a ratio: the interval of two samples can be wider than floating point."""
 FEWEST_FOR_EXACT_COUNTS = 5
-"""A count that never varied in this many samples of each side is taken to be exact."""
+"""Counts that agree in fewer commits or samples than this may do so by chance."""
 
 
 class Verdict(Enum):
@@ -78,14 +78,24 @@ def exact_change(base: Samples, head: Samples, metric: Metric) -> Change:
 
 
 def measured_change(
-    base: Samples, head: Samples, metric: Metric, rule: Rule, *, is_paired: bool, alpha: float
+    base: Samples, head: Samples, metric: Metric, rule: Rule, *, is_paired: bool, alpha: float, resolution: float = 0.0
 ) -> Change:
     """Return the change of a measured value, with the two-sided interval of confidence 1 − 2·alpha.
 
     Paired samples (one of each side measured together) are compared by the t-interval of their differences, others by
     Welch's. Values with a zero among them are compared by difference.
 
-    Source: Welch, Biometrika 34 (1947), 28–35.
+    Args:
+        base, head: a sample each for every process or round.
+        metric: what it is.
+        rule: thresholds.
+        is_paired: whether base[i] and head[i] were measured together.
+        alpha: probability, at most, with which equal sides give an interval on the worse side.
+        resolution: smallest step between two values of the metric, in its unit; 0 where it is continuous. A few values
+            on a grid agree by chance, so they count as no less noisy than rounding to the grid would make them.
+
+    Source: Welch, Biometrika 34 (1947), 28–35; Sheppard, Proc. London Math. Soc. 29 (1898), 353–380 (the variance of
+    rounding, a twelfth of the step squared).
     """
     scale = metric.scale if (base > 0).all() and (head > 0).all() else Scale.DIFFERENCE
     sign = -1.0 if metric.better is Better.HIGHER else 1.0
@@ -93,7 +103,8 @@ def measured_change(
     mean = float(y.mean() - x.mean())
     low = high = smallest = p_value = None
     if min(len(x), len(y)) >= 2:
-        error, freedom = _paired_error(x, y) if is_paired else _welch_error(x, y)
+        step = resolution / min(base.mean(), head.mean()) if scale is Scale.RATIO else resolution
+        error, freedom = (_paired_error if is_paired else _welch_error)(x, y, step**2 / 12)
         quantile = float(stdtrit(freedom, 1 - alpha))
         half = quantile * error
         low, high = mean - half, mean + half
@@ -125,13 +136,13 @@ def _noncentrality(quantile: float, freedom: float) -> float:
     return quantile * (1 - 1 / (4 * freedom)) + float(ndtri(POWER)) * math.sqrt(1 + quantile**2 / (2 * freedom))
 
 
-def _paired_error(x: Samples, y: Samples) -> tuple[float, float]:
-    differences = y - x
-    return float(differences.std(ddof=1)) / math.sqrt(len(differences)), len(differences) - 1.0
+def _paired_error(x: Samples, y: Samples, least: float) -> tuple[float, float]:
+    variance = max(float((y - x).var(ddof=1)), 2 * least)
+    return math.sqrt(variance / len(x)), len(x) - 1.0
 
 
-def _welch_error(x: Samples, y: Samples) -> tuple[float, float]:
-    a, b = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
+def _welch_error(x: Samples, y: Samples, least: float) -> tuple[float, float]:
+    a, b = max(float(x.var(ddof=1)), least) / len(x), max(float(y.var(ddof=1)), least) / len(y)
     if a + b == 0:
         return 0.0, len(x) + len(y) - 2.0
     return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
@@ -187,6 +198,21 @@ def judge_measured(change: Change, metric: Metric, rule: Rule) -> Judgement:
 
 
 def is_constant(base: Samples, head: Samples) -> bool:
-    """Return whether counts may be compared exactly: they never varied within a side, in samples enough to tell."""
-    enough = min(len(base), len(head)) >= FEWEST_FOR_EXACT_COUNTS
-    return enough and bool((base == base[0]).all() and (head == head[0]).all())
+    """Return whether neither side ever varied, in two samples or more."""
+    return min(len(base), len(head)) >= 2 and bool((base == base[0]).all() and (head == head[0]).all())
+
+
+def judge_constant(change: Change, metric: Metric, rule: Rule, alpha: float) -> Judgement:
+    """Judge a value on a grid that never varied within a side.
+
+    Two values that are equally likely would give this picture in 2 of 4**n cases: only if that is less than `alpha` is
+    a difference taken to be exact.
+    """
+    if change.base == change.head:
+        return Judgement(Verdict.OK, "the same in every sample")
+    size = abs(change.head - change.base)
+    if not metric.is_count and size <= least_change(rule, Scale.DIFFERENCE, change.base):
+        return Judgement(Verdict.OK, "constant, and within the threshold")
+    if 2 * 4.0 ** -min(change.num_base, change.num_head) > alpha:
+        return Judgement(Verdict.UNDECIDED, "differs, but so few equal values may be chance")
+    return judge_exact(change, metric)

@@ -15,6 +15,7 @@ from reports.regression.change import (
     Verdict,
     exact_change,
     is_constant,
+    judge_constant,
     judge_exact,
     judge_measured,
     measured_change,
@@ -197,7 +198,10 @@ def _compare(
                 incomparable.append(f"{metric} of {key}: undefined in {'head' if y is None else 'base'} only")
     num_measured = sum(key.device != "virtual" and rules.is_judged(metric) for key, metric in tests)
     method = Method(is_paired, unit, is_ratio, num_measured, num_looks)
-    rows = [_row(key, metric, x, y, rules, method) for (key, metric), (x, y) in tests.items()]
+    rows = []
+    for (key, metric), (x, y) in tests.items():
+        forwards, _ = tests.get((key, "num_forwards"), (None, None))
+        rows.append(_row(key, metric, x, y, rules, method, _resolution(metric, forwards)))
     found = Comparison(base, head, method, rows, matched.only_base, matched.only_head, incomparable)
     found.notes += [
         f"{metric}: not available, an older suite wrote a file" for metric in METRICS if metric not in known
@@ -208,18 +212,29 @@ def _compare(
     return found
 
 
-def _row(key: Key, metric: str, x: Samples, y: Samples, rules: Rules, method: Method) -> Row:
+def _resolution(metric: str, forwards: Samples | None) -> float:
+    """Return the smallest step between two values of a metric; 0 for a continuous one."""
+    if KINDS[metric].is_count:
+        return 1.0
+    if metric == "launch_lead" and forwards is not None:  # a share of all launches but the first
+        return 1.0 / max(1.0, float(forwards.mean()) - 1)
+    return 0.0
+
+
+def _row(key: Key, metric: str, x: Samples, y: Samples, rules: Rules, method: Method, resolution: float) -> Row:
     kind = KINDS[metric]
     if key.device == "virtual":
         return _exact_row(key, metric, kind, x, y)
     rule = rules.rule(key, metric) if rules.is_judged(metric) else NO_RULE
     if method.is_ratio_to_reference:
         rule = replace(rule, absolute=0.0)  # its unit is not that of a ratio
-    if kind.is_count and is_constant(x, y):
+    if resolution > 0 and is_constant(x, y):
         change = exact_change(x, y, kind)
-        judgement = judge_exact(change, kind)
+        judgement = judge_constant(change, kind, rule, method.alpha)
     else:
-        change = measured_change(x, y, kind, rule, is_paired=method.is_paired, alpha=method.alpha)
+        change = measured_change(
+            x, y, kind, rule, is_paired=method.is_paired, alpha=method.alpha, resolution=resolution
+        )
         judgement = judge_measured(change, kind, rule)
     if not rules.is_judged(metric):
         judgement = Judgement(Verdict.SHOWN, "not judged")

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from reports.files import FileError
+from reports.measure import split_case_id
 from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison
 from reports.regression.looks import Looks, undecided
@@ -89,8 +90,26 @@ def read_pairs(folders: Sequence[Path]) -> list[Pair]:
     commits = sorted({file.commit for pair in pairs for file in pair})
     if len(commits) > 1:
         raise FileError(f"pairs of {len(commits)} commits ({', '.join(c[:12] for c in commits)}); expected one")
-    first = set(pairs[0][0].cases)
+    first = set(pairs[0][0].cases)  # later ones may have only what was undecided
     return [pair for pair in pairs if all(set(file.cases) == first for file in pair)]
+
+
+def of_plan(pairs: Sequence[Pair], plan: Plan) -> list[Pair]:
+    """Return pairs with the cases of a plan's experiments alone.
+
+    Raises:
+        FileError: if none of them was recorded.
+    """
+
+    def kept(file: ResultFile) -> ResultFile:
+        wanted = plan.experiments
+        cases = {k: case for k, case in file.cases.items() if not wanted or split_case_id(k.case)[0] in wanted}
+        return replace(file, cases=cases)
+
+    found = [(kept(base), kept(head)) for base, head in pairs]
+    if not found[0][0].cases:
+        raise FileError(f"none of the plan's experiments ({', '.join(plan.experiments)}) is among the recorded cases")
+    return found
 
 
 def resample(
