@@ -163,7 +163,7 @@ def test_the_overview_has_a_point_for_each_compared_case(tmp_path: Path) -> None
 
 
 def test_a_case_without_throughput_has_no_point(tmp_path: Path) -> None:
-    stopped = entry(PAIR[1], [metrics(throughput_rps=0.0)])
+    stopped = entry(PAIR[1], [metrics(throughput_rps=None)])
     found = overview(rows(result(tmp_path / "run.json", case_entry(PAIR[0]), stopped)))
     assert found["data"] == []
 
