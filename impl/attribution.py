@@ -10,14 +10,13 @@ A request whose prompt is prefilled in chunks has several batches up to its firs
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from operator import attrgetter
 
+from impl.lanes import Lane, united
 from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 from impl.workload import Workload
 
@@ -62,36 +61,6 @@ class Attribution:
 _INSERTED = {PRE: Cause.INSERTED_PRE, LAUNCH: Cause.INSERTED_LAUNCH, POST: Cause.INSERTED_POST}
 
 
-class _Lane:
-    """Stretches of one thread or engine that do not overlap, in order, for looking up what runs when."""
-
-    def __init__(self, spans: Iterable[Span]) -> None:
-        self.spans = sorted([span for span in spans if span.end_ns > span.start_ns], key=attrgetter("start_ns"))
-        self._starts = [span.start_ns for span in self.spans]
-        self._ends = [span.end_ns for span in self.spans]
-
-    def at(self, time_ns: int) -> Span | None:
-        """Return what runs at a time."""
-        index = bisect_right(self._starts, time_ns) - 1
-        return self.spans[index] if index >= 0 and self._ends[index] > time_ns else None
-
-    def bounds(self, start_ns: int, end_ns: int) -> list[int]:
-        """Return the times inside a stretch at which something begins or ends."""
-        first, last = bisect_left(self._ends, start_ns), bisect_right(self._starts, end_ns)
-        return [time for span in self.spans[first:last] for time in (span.start_ns, span.end_ns)]
-
-
-def _united(spans: Iterable[Span]) -> list[Span]:
-    """Return stretches in which at least one of the spans runs."""
-    found: list[Span] = []
-    for span in sorted(spans, key=attrgetter("start_ns")):
-        if found and span.start_ns <= found[-1].end_ns:
-            found[-1] = found[-1]._replace(end_ns=max(found[-1].end_ns, span.end_ns))
-        else:
-            found.append(span)
-    return found
-
-
 class _Batch:
     """The steps of one batch."""
 
@@ -112,13 +81,13 @@ class _Run:
             if span.stage not in (FORWARD, COPY):
                 by_lane[span.lane].append(span)
         self.batches = {taken.batch_id: _Batch(taken.time_ns, by_batch[taken.batch_id]) for taken in timeline.taken}
-        self._hosts = {lane: _Lane(spans) for lane, spans in by_lane.items()}
+        self._hosts = {lane: Lane(spans) for lane, spans in by_lane.items()}
         locks: dict[str, list[Span]] = defaultdict(list)
         for wait in timeline.lock_waits:
             locks[wait.lane].append(Span(wait.lane, "lock", -1, wait.start_ns, wait.end_ns))
-        self._locks = {lane: _Lane(spans) for lane, spans in locks.items()}
+        self._locks = {lane: Lane(spans) for lane, spans in locks.items()}
         # Copies too: without a stream of their own they stand in the engine stream's way.
-        self._gpu = _Lane(_united([*timeline.stage(FORWARD), *timeline.stage(COPY)]))
+        self._gpu = Lane(united([*timeline.stage(FORWARD), *timeline.stage(COPY)]))
 
     def bounds(self, batches: Sequence[_Batch], start_ns: int, end_ns: int) -> list[int]:
         """Return all times inside a stretch at which the cause may change, with both ends."""
