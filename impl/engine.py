@@ -6,6 +6,7 @@ request has which token, and that each ends exactly once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -218,7 +219,11 @@ class Engine:
 
     def _end(self, stage: str, batch: Batch, start_ns: int) -> int:
         end_ns = self.now_ns()
-        self.timeline.spans.append(Span(self._runtime.thread_name(), stage, batch.id, start_ns, end_ns))
+        lane = self._runtime.thread_name()
+        self.timeline.spans.append(Span(lane, stage, batch.id, start_ns, end_ns))
+        if (lane, stage) not in self.timeline.call_sites:
+            caller = sys._getframe(2)  # of the method whose stage ends here
+            self.timeline.call_sites[lane, stage] = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         if self._ranges is not None:
             self._ranges.pop()
         return end_ns

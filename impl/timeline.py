@@ -64,6 +64,8 @@ class Timeline:
     taken: list[Taken] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     lock_waits: list[LockWait] = field(default_factory=list)
+    call_sites: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Where the scheduler calls a stage, "file:line", by lane and stage: the first place seen."""
     late_ns: int = 0
     """Longest time by which an arrival reached a waiting scheduler too late."""
 

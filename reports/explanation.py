@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from impl.attribution import Cause, attribute
+from impl.diagnosis import Diagnosis, diagnose
 from impl.experiment import Result
 from impl.gpu_time import GpuCause, split_gpu_time
 from reports.summary import draw
@@ -29,6 +30,8 @@ class Explained:
     parts: MeanParts
     gpu: Mapping[GpuCause, float]
     """Shares of the window between the first forward's start and the last one's end."""
+    diagnosis: Diagnosis
+    """Of the last round."""
 
     @property
     def ttft_ns(self) -> float:
@@ -50,7 +53,8 @@ def explain(name: str, results: Sequence[Result]) -> Explained:
         window_ns = sum(split.values())
         for gpu_cause, time_ns in split.items():
             gpu[gpu_cause] += time_ns / window_ns / len(results) if window_ns else 0.0
-    return Explained(name, dict(parts), dict(gpu))
+    last = results[-1]
+    return Explained(name, dict(parts), dict(gpu), diagnose(last.timeline, last.scenario.workload))
 
 
 def sentence(before: Explained, after: Explained) -> str:

@@ -18,14 +18,15 @@ from impl.schedulers import load
 from reports.arguments import positive
 from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
 from reports.claims import Claim, ClaimFailed, Evidence
-from reports.files import FileError
+from reports.files import FileError, require_writable
 from reports.lab import Lab
 from reports.machine import describe, describe_gpu
 from reports.measure import Case, cases
 from reports.recorder import Recorder
-from reports.records import CaseRecord, ClaimRecord
+from reports.records import NOTE, CaseRecord, ClaimRecord
 from reports.replay import enter
 from reports.summary import sentence
+from reports.trace import write_trace
 from reports.verdict import Verdict
 
 DEVICE_MARKS = {"virtual": None, "cpu": "cpu", "cuda": "gpu"}
@@ -58,12 +59,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="paired rounds of every experiment where time is real (default: the experiment's own number)",
     )
     group.addoption(
+        "--trace-dir",
+        type=Path,
+        metavar="DIR",
+        help="write the last round of every case as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing",
+    )
+    group.addoption(
         "--gpu-optional", action="store_true", help="skip GPU tests, with the reason, where no GPU can be used"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     _require_something_to_compare(config)
+    if config.option.trace_dir is not None:
+        try:
+            require_writable(config.option.trace_dir)  # before the run, not after it
+        except FileError as error:
+            raise pytest.UsageError(f"--trace-dir: {error}") from error
     _require_one_process_for_real_devices(config)
     try:
         config.stash[USERS] = load_users(config.getoption("--scheduler"))
@@ -277,6 +289,11 @@ def check_case(
         rounds = lab.rounds(case.experiment, device)
         results = rounds.of(case.scheduler)
         enter(benchmark, case, device, results)
+        if config.option.trace_dir is not None:
+            name = f"{case.experiment.id}-{case.scheduler}-{device}"
+            left_out = write_trace(results[-1], config.option.trace_dir, name)
+            if left_out:
+                request.node.user_properties.append((NOTE, left_out))
         outcome, moved = compare_case(
             case,
             rounds,

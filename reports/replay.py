@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from impl.diagnosis import diagnose
 from impl.experiment import Result
 from impl.workload import NS_PER_S
 from reports.measure import Case
@@ -57,4 +58,5 @@ def enter(benchmark: BenchmarkFixture, case: Case, device: str, results: Sequenc
         section=case.experiment.section,
         scale=1.0 if device == "virtual" else case.experiment.real_scale,
         rounds=[asdict(result.metrics.summary) for result in results],
+        overlap=[diagnose(result.timeline, result.scenario.workload).finding.name for result in results],
     )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from impl.attribution import Cause
+from impl.diagnosis import Diagnosis, Finding
 from impl.gpu_time import GpuCause
 from perf.experiments import DYNAMIC_BATCHING, SATURATED
 from reports.__main__ import main
@@ -34,8 +35,9 @@ def test_the_sentence_names_what_makes_the_difference_largest_first() -> None:
 
 
 def test_small_differences_are_added_up_and_never_lost() -> None:
-    before = Explained("a", {Cause.QUEUE: 100e6, Cause.OWN_PRE: 1e6}, {})
-    after = Explained("b", {Cause.QUEUE: 80e6, Cause.OWN_PRE: 1.4e6, Cause.HAND_OFF: 0.5e6}, {})
+    on = Diagnosis(Finding.ON, 0, 1, None)
+    before = Explained("a", {Cause.QUEUE: 100e6, Cause.OWN_PRE: 1e6}, {}, on)
+    after = Explained("b", {Cause.QUEUE: 80e6, Cause.OWN_PRE: 1.4e6, Cause.HAND_OFF: 0.5e6}, {}, on)
     assert sentence(before, after).endswith(": -20.000 ms queue wait, +0.900 ms everything else.")
     assert sentence(before, before).endswith(": +0.000 ms everything else.")
 
@@ -45,6 +47,8 @@ def test_the_command_prints_causes_and_sentences(capsys: pytest.CaptureFixture[s
     output = capsys.readouterr().out
     assert "inserted pre" in output
     assert "GPU idle while the CPU prepares" in output
+    assert "normal: off: the host waits for a forward before it prepares the next batch" in output
+    assert "overlap: on, but CPU work takes longer than the forward" in output
     assert output.splitlines()[-1].startswith("overlap's mean TTFT is 28.4 % below normal's")
 
 

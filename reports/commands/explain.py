@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     except (DeviceUnavailable, RunFailed) as error:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error
     print(cause_table(found, width=max(100, shutil.get_terminal_size().columns)).rstrip())
+    for each in found:
+        print(f"{each.name}: {each.diagnosis}")
     for each in found[1:]:
         print(sentence(found[0], each))
     return 0

@@ -1,0 +1,119 @@
+"""Is overlap really on? Read off a run, with the cause and the place where it is not.
+
+Overlap is on if the next launch returns while a forward still runs, so that the GPU goes from one to the next. Each
+launch that comes too late has a cause; the one with most of them is the run's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from impl.timeline import FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
+from impl.workload import Workload
+
+ENOUGH_LEAD = 0.9
+"""Share of launches that must come in time for overlap to count as on."""
+NEAR = 0.05
+"""Share of a forward within which two ends count as the same moment."""
+
+
+class Finding(Enum):
+    """What a run, or one late launch of it, shows."""
+
+    ON = "overlap is on"
+    CPU_LONGER = "on, but CPU work takes longer than the forward: this is as good as one CPU thread can be"
+    NO_REQUESTS = "on, but no request was there in time"
+    SYNCHRONIZES = "off: the host waits for a forward before it prepares the next batch"
+    POST_FIRST = "off: post of the last batch stands before the launch of the next"
+    WAITS_INSIDE_LAUNCH = "off: the launch returns only when its own forward is done (a synchronizing call inside)"
+    BLOCKING_COPY = "off: the launch returns only when the previous forward is done (a blocking or pageable copy)"
+    QUEUE_FULL = "off: the launch waits for room in the stream's queue (too many kernels)"
+    LOCK = "off: the launching thread waits for the GIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The answer for one run."""
+
+    finding: Finding
+    num_late: int
+    """Launches that came too late, of `num_launches`; the first one cannot."""
+    num_launches: int
+    where: str | None
+    """File and line of the scheduler's call in which the host waited."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the GPU waits for nothing that the scheduler could do better."""
+        return self.finding in (Finding.ON, Finding.CPU_LONGER, Finding.NO_REQUESTS)
+
+    def __str__(self) -> str:
+        late = f"{self.num_late} of {self.num_launches} launches late" if self.num_late else "no launch late"
+        return f"{self.finding.value} ({late}{f'; at {self.where}' if self.where else ''})"
+
+
+def diagnose(timeline: Timeline, workload: Workload) -> Diagnosis:
+    """Say whether a complete run overlapped, and if not, why and where."""
+    forwards = timeline.stage(FORWARD)
+    run = _Run(timeline, workload)
+    findings = [run.finding(before, after) for before, after in pairwise(forwards)]
+    late = [found for found in findings if found is not None]
+    if len(late) <= (1 - ENOUGH_LEAD) * len(findings):
+        return Diagnosis(Finding.ON, len(late), len(findings), None)
+    [(commonest, _)] = Counter(each for each, _ in late).most_common(1)
+    waited = next((span for each, span in late if each is commonest), None)
+    where = None if waited is None else timeline.call_sites[waited.lane, waited.stage]
+    return Diagnosis(commonest, len(late), len(findings), where)
+
+
+class _Run:
+    """A timeline, indexed by batch."""
+
+    def __init__(self, timeline: Timeline, workload: Workload) -> None:
+        self._timeline = timeline
+        self._of: dict[int, dict[str, Span]] = defaultdict(dict)
+        for span in timeline.spans:
+            self._of[span.batch_id][span.stage] = span
+        arrivals = [timeline.started_ns + request.arrival_ns for request in workload.requests]
+        self._arrival_ns = {t.batch_id: min(arrivals[i] for i in t.request_ids) for t in timeline.taken}
+
+    def finding(self, before: Span, after: Span) -> tuple[Finding, Span | None] | None:
+        """Return why a forward's launch came later than the end of the one before, with the call that waited."""
+        own, last = self._of[after.batch_id], self._of[before.batch_id]
+        pre, launch, synchronize, post = own[PRE], own[LAUNCH], last[SYNCHRONIZE], last[POST]
+        near_ns = NEAR * (before.end_ns - before.start_ns)
+        is_long = launch.end_ns - launch.start_ns > near_ns
+        if launch.end_ns < before.end_ns or (launch.end_ns <= before.end_ns + near_ns and not is_long):
+            return None
+        if launch.start_ns < before.end_ns and launch.end_ns > after.start_ns - near_ns and is_long:
+            return self._inside_launch(launch, before, after, near_ns)
+        if last[LAUNCH].end_ns >= before.end_ns:
+            return Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
+        lock_ns = sum(self._waited_for_lock(lane, pre.start_ns, launch.start_ns) for lane in {pre.lane, launch.lane})
+        if lock_ns > 0 and launch.start_ns - lock_ns <= before.end_ns:
+            return Finding.LOCK, launch
+        if self._arrival_ns[after.batch_id] > before.end_ns - (pre.end_ns - pre.start_ns):
+            return Finding.NO_REQUESTS, None
+        is_awaited = synchronize.end_ns - synchronize.start_ns > near_ns
+        if synchronize.lane == pre.lane and synchronize.end_ns <= pre.start_ns and is_awaited:
+            return Finding.SYNCHRONIZES, synchronize
+        if post.lane == launch.lane and pre.end_ns <= post.start_ns and post.end_ns <= launch.start_ns:
+            return Finding.POST_FIRST, post
+        return Finding.CPU_LONGER, None
+
+    def _inside_launch(self, launch: Span, before: Span, after: Span, near_ns: float) -> tuple[Finding, Span | None]:
+        if launch.end_ns >= after.end_ns:
+            return Finding.WAITS_INSIDE_LAUNCH, launch
+        if launch.end_ns <= before.end_ns + near_ns:
+            return Finding.BLOCKING_COPY, launch
+        if launch.end_ns <= after.start_ns:  # the forward began when the launch was over: it was work, not waiting
+            return Finding.CPU_LONGER, None
+        return Finding.QUEUE_FULL, launch
+
+    def _waited_for_lock(self, lane: str, start_ns: int, end_ns: int) -> int:
+        """Return for how long a thread waited for the GIL in a stretch."""
+        waits = [wait for wait in self._timeline.lock_waits if wait.lane == lane]
+        return sum(max(0, min(wait.end_ns, end_ns) - max(wait.start_ns, start_ns)) for wait in waits)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import linecache
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from impl.diagnosis import Diagnosis, Finding, diagnose
+from impl.engine import Scheduler
+from impl.experiment import Scenario
+from impl.machines import CpuMachine, Machine, VirtualMachine
+from impl.schedulers import SCHEDULERS
+from perf import broken
+from perf.experiments import (
+    DYNAMIC_BATCHING,
+    GIL,
+    JUST_IN_TIME,
+    LAUNCH_BLOCKED_BY_OWN,
+    LAUNCH_BLOCKED_BY_PREVIOUS,
+    LAUNCH_BOUND,
+    LAUNCH_FREE,
+    LAUNCH_QUEUE_FULL,
+    LOW_QPS,
+    ONE_FORWARD_LOW_QPS,
+    SATURATED,
+    STARVED,
+)
+from reports.measure import Experiment
+from tests.build import attempt
+from tests.strategies import machines, scenarios
+
+
+def of(experiment: Experiment, scheduler: str | Scheduler, machine: Machine | None = None) -> Diagnosis:
+    found = experiment.schedulers[scheduler] if isinstance(scheduler, str) else scheduler
+    where = machine or VirtualMachine()
+    result = attempt(found, experiment.on(where), where)
+    return diagnose(result.timeline, result.scenario.workload)
+
+
+def source(found: Diagnosis) -> str:
+    """Return the line of source that a diagnosis points at."""
+    assert found.where is not None
+    path, _, line = found.where.rpartition(":")
+    return linecache.getline(path, int(line)).strip()
+
+
+FAULTS = [
+    (SATURATED, broken.overlap_that_synchronizes, Finding.SYNCHRONIZES, "engine.synchronize(ongoing)"),
+    (SATURATED, "normal", Finding.SYNCHRONIZES, "engine.synchronize(flight)"),
+    (SATURATED, broken.overlap_that_posts_first, Finding.POST_FIRST, "engine.post(last)"),
+    (LAUNCH_BLOCKED_BY_OWN, "overlap", Finding.WAITS_INSIDE_LAUNCH, "ongoing = engine.launch(batch, stream)"),
+    (LAUNCH_BLOCKED_BY_PREVIOUS, "overlap", Finding.BLOCKING_COPY, "ongoing = engine.launch(batch, stream)"),
+    (LAUNCH_QUEUE_FULL, "overlap", Finding.QUEUE_FULL, "ongoing = engine.launch(batch, stream)"),
+    (GIL, "overlap_three_thread", Finding.LOCK, "engine.launch("),
+]
+"""Planted faults, what must be found, and the line at which the host waits."""
+SOUND = [
+    (SATURATED, "overlap", Finding.ON),
+    (SATURATED, "overlap_three_thread", Finding.ON),
+    (STARVED, "overlap", Finding.CPU_LONGER),
+    (STARVED, "overlap_three_thread", Finding.ON),
+    (LAUNCH_FREE, "overlap", Finding.ON),
+    (LAUNCH_BOUND, "overlap_worker_thread_no_wait", Finding.CPU_LONGER),
+    (DYNAMIC_BATCHING, "overlap", Finding.ON),
+    (JUST_IN_TIME, "overlap_just_in_time", Finding.ON),
+    (LOW_QPS, "overlap", Finding.ON),
+    (ONE_FORWARD_LOW_QPS, "overlap", Finding.NO_REQUESTS),
+]
+
+
+def name_of(value: object) -> str:
+    return str(getattr(value, "name", ""))
+
+
+with_faults = pytest.mark.parametrize(("experiment", "scheduler", "finding", "line"), FAULTS, ids=name_of)
+
+
+@with_faults
+def test_every_planted_fault_is_named_with_the_line_at_which_the_host_waits(
+    experiment: Experiment, scheduler: str | Scheduler, finding: Finding, line: str
+) -> None:
+    found = of(experiment, scheduler)
+    assert found.finding is finding
+    assert not found.is_on
+    assert found.num_late > 0
+    assert line in source(found)
+    assert found.finding.value in str(found)
+
+
+@pytest.mark.parametrize(("experiment", "scheduler", "finding"), SOUND, ids=name_of)
+def test_what_overlaps_is_called_on(experiment: Experiment, scheduler: str, finding: Finding) -> None:
+    found = of(experiment, scheduler)
+    assert found.finding is finding
+    assert found.is_on
+    assert found.where is None
+
+
+@pytest.mark.slow
+@with_faults
+def test_faults_are_named_in_real_time_too(
+    experiment: Experiment, scheduler: str | Scheduler, finding: Finding, line: str
+) -> None:
+    """With three times the usual scale: this machine may be busy."""
+    slower = replace(experiment, real_scale=3 * experiment.real_scale)
+    found = of(slower, scheduler, CpuMachine())
+    assert found.finding is finding
+    assert line in source(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["overlap", "overlap_three_thread"])
+def test_what_overlaps_is_called_on_in_real_time_too(scheduler: str) -> None:
+    assert of(replace(SATURATED, real_scale=0.3), scheduler, CpuMachine()).is_on
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@given(served=scenarios(), machine=machines)
+def test_every_run_has_a_diagnosis(name: str, served: Scenario, machine: VirtualMachine) -> None:
+    result = attempt(SCHEDULERS[name], served, machine)
+    found = diagnose(result.timeline, served.workload)
+    assert 0 <= found.num_late <= found.num_launches

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+
+import reports.trace
+from impl.experiment import Result, Scenario
+from impl.schedulers import SCHEDULERS
+from impl.timeline import FORWARD
+from impl.workload import burst
+from reports.files import FileError
+from reports.trace import write_trace
+from tests.build import attempt, scenario
+from tests.strategies import scenarios
+
+NUMBER = {"type": "number", "minimum": 0}
+TRACK = {"pid": {"type": "integer"}, "tid": {"type": "integer"}, "name": {"type": "string"}}
+
+
+def event(phase: str, required: list[str], **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"ph": {"const": phase}, **TRACK, **properties},
+        "required": ["ph", "pid", "tid", "name", *required],
+        "additionalProperties": False,
+    }
+
+
+ARGS = {"type": "object"}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "displayTimeUnit": {"enum": ["ms", "ns"]},
+        "traceEvents": {
+            "type": "array",
+            "items": {
+                "oneOf": [
+                    event("M", ["args"], args=ARGS),
+                    event("X", ["ts", "dur", "cat", "args"], ts=NUMBER, dur=NUMBER, cat={"type": "string"}, args=ARGS),
+                    event("s", ["ts", "id", "cat"], ts=NUMBER, id={"type": "integer"}, cat={"type": "string"}),
+                    event(
+                        "f",
+                        ["ts", "id", "cat", "bp"],
+                        ts=NUMBER,
+                        id={"type": "integer"},
+                        cat={"type": "string"},
+                        bp={"const": "e"},
+                    ),
+                    event("C", ["ts", "args"], ts=NUMBER, args=ARGS),
+                ]
+            },
+        },
+    },
+    "required": ["traceEvents"],
+    "additionalProperties": False,
+}
+"""The part of the Trace Event Format that is written here."""
+
+
+def events(result: Result, folder: Path, name: str = "run") -> list[dict[str, Any]]:
+    write_trace(result, folder, name)
+    data = json.loads((folder / f"{name}.json").read_text())
+    jsonschema.validate(data, SCHEMA)
+    found: list[dict[str, Any]] = data["traceEvents"]
+    return found
+
+
+def of(found: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:
+    return [each for each in found if each["ph"] == phase]
+
+
+def test_every_span_is_a_slice_on_a_named_track(tmp_path: Path) -> None:
+    result = attempt(SCHEDULERS["overlap_three_thread"])
+    found = events(result, tmp_path)
+    assert len(of(found, "X")) == len(result.timeline.spans)
+    names = {(each["pid"], each["tid"]): each["args"]["name"] for each in of(found, "M") if each["tid"]}
+    assert sorted(names.values()) == ["copy", "engine", "launch", "post", "scheduler"]
+    forward = next(each for each in of(found, "X") if each["name"] == "forward 1")
+    assert (forward["ts"], forward["dur"]) == (6000.0, 5000.0), "microseconds from the start of the run"
+    assert names[forward["pid"], forward["tid"]] == "engine"
+    assert forward["args"] == {"batch": 1, "size": 1, "tokens": 1, "requests": [1]}
+
+
+@given(served=scenarios())
+def test_arrows_lead_forward_in_time_and_slices_of_a_thread_do_not_cross(served: Scenario) -> None:
+    result = attempt(SCHEDULERS["overlap"], served)
+    spans = result.timeline.spans
+    arrows: dict[int, dict[str, float]] = defaultdict(dict)
+    for each in reports.trace._arrows(spans, result.timeline):
+        arrows[each["id"]][each["ph"]] = each["ts"]
+    assert len(arrows) == 2 * len(result.timeline.stage(FORWARD))
+    assert all(each["s"] <= each["f"] for each in arrows.values())
+    tracks = defaultdict(list)
+    for each in reports.trace._slices(spans, result):
+        if each["pid"] == reports.trace.HOST:
+            tracks[each["tid"]].append((each["ts"], each["ts"] + each["dur"]))
+    for slices in tracks.values():
+        assert all(before[1] <= after[0] + 1e-6 for before, after in pairwise(sorted(slices)))
+
+
+def test_counters_end_at_zero_and_never_fall_below(tmp_path: Path) -> None:
+    found = events(attempt(SCHEDULERS["overlap"], scenario(burst(5))), tmp_path)
+    queue = [each["args"]["requests"] for each in of(found, "C") if each["name"] == "queue"]
+    assert max(queue) == 5
+    assert min(queue) >= 0
+    assert queue[-1] == 0
+    assert [each["args"]["requests"] for each in of(found, "C") if each["name"] == "batch size"] == [1, 0] * 5
+
+
+def test_too_much_detail_is_dropped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports.trace, "MAX_EVENTS", 40)
+    result = attempt(SCHEDULERS["overlap"], scenario(burst(9)))
+    told = write_trace(result, tmp_path, "run")
+    assert (
+        told
+        == f"run: 10 of {len(result.timeline.spans)} spans are in the trace, the earliest ones; a viewer takes no more"
+    )
+    jsonschema.validate(json.loads((tmp_path / "run.json").read_text()), SCHEMA)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="file: no file can be written there"):
+        write_trace(attempt(SCHEDULERS["normal"]), tmp_path / "file", "run")
