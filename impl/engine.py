@@ -61,7 +61,7 @@ class Engine:
         self._results: Queue[list[tuple[Item, bool]]] = runtime.queue("results and arrivals")
         self._ledger = Ledger(workload)
         self.now_ns = runtime.now_ns
-        self.timeline = Timeline()
+        self.timeline = Timeline(lock_waits=runtime.lock_waits)
 
     @property
     def costs(self) -> Costs:

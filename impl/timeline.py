@@ -43,6 +43,14 @@ class Delivery(NamedTuple):
     outcome: Outcome
 
 
+class LockWait(NamedTuple):
+    """A thread wanted to go on and could not: it waited for the GIL, or in real time for a core; half-open."""
+
+    lane: str
+    start_ns: int
+    end_ns: int
+
+
 PRE, LAUNCH, FORWARD, COPY, SYNCHRONIZE, POST = "pre", "launch", "forward", "copy", "synchronize", "post"
 
 
@@ -55,6 +63,7 @@ class Timeline:
     spans: list[Span] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
+    lock_waits: list[LockWait] = field(default_factory=list)
     late_ns: int = 0
     """Longest time by which an arrival reached a waiting scheduler too late."""
 

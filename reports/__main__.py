@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from reports.commands import compare, error_rates, gate, history, html, table
+from reports.commands import compare, error_rates, explain, gate, history, html, table
 from reports.files import FileError
 from reports.regression.comparison import Exit
 
@@ -18,6 +18,7 @@ INTERRUPTED = 130
 CUT_OFF = 141
 """As shells report a process whose reader went away."""
 COMMANDS = {
+    "explain": explain,
     "table": table,
     "compare": compare,
     "gate": gate,

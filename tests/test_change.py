@@ -149,7 +149,7 @@ def test_counts_that_never_vary_are_exact_where_samples_are_enough_to_tell(
     """2 · 4⁻⁷ is 1.2e-4, and 2 · 4⁻⁸ is 3.1e-5."""
     x, y = np.full(num, 14.0), np.full(num, float(head))
     assert is_constant(x, y)
-    assert judge_constant(exact_change(x, y, FORWARDS), FORWARDS, RULE, 1e-4).verdict is verdict
+    assert judge_constant(exact_change(x, y, FORWARDS), FORWARDS, RULE, 1e-4, num).verdict is verdict
     assert not is_constant(np.append(x, 15.0), y)
     assert not is_constant(x[:1], y[:1])
 
@@ -158,7 +158,7 @@ def test_a_constant_share_keeps_its_threshold() -> None:
     rule = Rule(relative=0.0, absolute=0.05, visible=0.2)
     for share, verdict in ((0.86, Verdict.OK), (0.8, Verdict.REGRESSION), (1.0, Verdict.IMPROVEMENT)):
         change = exact_change(np.full(9, 0.9), np.full(9, share), LEAD)
-        assert judge_constant(change, LEAD, rule, 1e-4).verdict is verdict
+        assert judge_constant(change, LEAD, rule, 1e-4, 9).verdict is verdict
 
 
 @pytest.mark.slow
@@ -194,3 +194,59 @@ def test_every_number_is_finite_or_none(values: list[float], factor: float, is_p
     found = measured_change(base, base[::-1] * factor, TTFT, RULE, is_paired=is_paired, alpha=1e-6)
     numbers = [getattr(found, name) for name in Change.__dataclass_fields__]
     assert all(np.isfinite(each) for each in numbers if isinstance(each, float))
+
+
+def test_the_smallest_visible_regression_is_on_the_worse_side() -> None:
+    """A throughput can fall by at most 100 %, a time can rise by more."""
+    base, head = draw(4, 0.3)
+    rise = measured_change(base, head, TTFT, RULE, is_paired=True, alpha=1e-5).smallest
+    fall = measured_change(base, head, THROUGHPUT, RULE, is_paired=True, alpha=1e-5).smallest
+    assert rise is not None
+    assert fall is not None
+    assert rise > 1
+    assert fall < 1
+
+
+def test_the_smallest_visible_regression_is_never_below_the_threshold() -> None:
+    base, head = draw(12, 1e-6)
+    for threshold in (0.01, 0.04):
+        rule = Rule(relative=threshold, absolute=0.0, visible=0.05)
+        found = measured_change(base, head, TTFT, rule, is_paired=True, alpha=1e-5)
+        assert found.smallest == pytest.approx(threshold, rel=0.01)
+    absolute = measured_change(base * 0, head * 0, TTFT, Rule(0.5, 7.0, 0.05), is_paired=True, alpha=1e-5)
+    assert absolute.smallest == 7.0
+
+
+def test_a_change_beyond_the_threshold_whose_interval_includes_none_is_undecided() -> None:
+    base = np.full(6, 1e8)
+    head = base * (1 + 0.012 * np.array([2.2, 0.1, 1.9, 0.3, 1.2, 0.5]))
+    change = measured_change(base, head, TTFT, Rule(0.01, 0.0, 0.2), is_paired=True, alpha=0.001)
+    assert change.low is not None
+    assert change.low < 1
+    assert judge_measured(change, TTFT, Rule(0.01, 0.0, 0.2)).verdict is Verdict.UNDECIDED
+
+
+def test_relative_thresholds_of_differences_are_shares_of_the_base() -> None:
+    rule = Rule(relative=0.1, absolute=0.0, visible=10.0)
+    base = np.array([0.0, 100.0, 100.0, 100.0, 100.0, 100.0])
+    assert judge(base, base + 5, TTFT, rule) is Verdict.OK
+    assert judge(base, base + 20, TTFT, rule) is Verdict.REGRESSION
+
+
+def test_luck_widens_the_interval_without_costing_degrees_of_freedom() -> None:
+    base, head = draw(10, 1e-5)
+    found = measured_change(base, head, TTFT, RULE, is_paired=False, alpha=0.025, luck=0.01)
+    assert found.high == pytest.approx(np.exp(1.96 * 0.01), rel=1e-3)
+    share = measured_change(np.full(5, 0.5), np.full(5, 0.5), LEAD, RULE, is_paired=False, alpha=0.025, luck=0.01)
+    assert share.high == pytest.approx(0.0196, rel=1e-3)
+    zero = measured_change(
+        np.array([0.0, 10.0]), np.array([0.0, 10.0]), TTFT, RULE, is_paired=False, alpha=0.025, luck=1
+    )
+    assert zero.high is not None
+    assert zero.high > 9.8
+
+
+def test_extreme_values_are_cut_off_and_not_an_error() -> None:
+    found = measured_change(np.full(3, 1e-300), np.full(3, 1e30), TTFT, RULE, is_paired=True, alpha=0.01)
+    assert found.estimate is not None
+    assert np.isfinite(found.estimate)

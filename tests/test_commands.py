@@ -221,10 +221,14 @@ def test_a_test_file_in_the_place_of_a_result_is_refused(folder: Path) -> None:
 def test_older_and_newer_files(folder: Path) -> None:
     """An older file lacks a metric: not available. A newer one is refused by name. Neither is a traceback."""
     cases = {c: [{k: v for k, v in metrics().items() if k != "launch_lead"}] * 6 for c in CASES}
-    write_run(folder / "head.json", cases)
-    code, output, _ = compare(folder)
+    write_run(folder / "old.json", cases)
+    head(folder)
+    code, output, _ = reports(folder, "compare", "old.json", "head.json")
     assert code == 0, output
-    assert "launch_lead: not available, an older suite wrote a file" in output
+    assert "launch_lead: not available, an older suite wrote the base" in output
+    code, output, _ = reports(folder, "compare", "head.json", "old.json")
+    assert code == 1, "a metric that head no longer writes is no longer gated"
+    assert "launch_lead of saturated/normal on cuda: not in the file in head" in output
     data = document({c: [metrics()] for c in CASES})
     data["benchmarks"][0]["extra_info"]["schema"] = 7
     (folder / "head.json").write_text(json.dumps(data))
@@ -238,7 +242,7 @@ def test_zero_to_zero_is_equal_and_zero_to_something_has_an_absolute_limit(folde
         return [metrics(gpu_idle_share=share)] * 6
 
     write_run(folder / "base.json", {"saturated/overlap": idle(0.0)})
-    for share, code in ((0.0, 0), (0.009, 0), (0.02, 1)):
+    for share, code in ((0.0, 0), (0.009, 0), (0.06, 1)):
         write_run(folder / "head.json", {"saturated/overlap": idle(share)})
         assert compare(folder)[0] == code, share
 

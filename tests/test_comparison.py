@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reports.files import FileError
@@ -98,9 +100,8 @@ def test_several_files_a_side_are_compared_process_by_process(folder: Folder) ->
     found = compare(luck([0.0, 0.01, 0.03]), luck([0.04, 0.01, 0.03]), RULES)
     assert found.method.unit == "process"
     assert verdicts(found, Verdict.REGRESSION) == set()
-    two = compare(luck([0.0, 0.0]), luck([0.04, 0.04]), RULES)
-    assert two.method.unit == "round"
-    assert (KEY.case, "ttft_mean_ns") in verdicts(two, Verdict.REGRESSION)
+    assert compare(luck([0.0, 0.0]), luck([0.04, 0.04]), RULES).method.unit == "round"
+    assert compare(luck([0.0, 0.0, 0.0]), luck([0.04, 0.04]), RULES).method.unit == "round", "on both sides"
 
 
 @pytest.mark.parametrize("name", ["total_ns", "num_forwards", "launch_lead", "num_surplus_tokens", "gpu_idle_share"])
@@ -190,6 +191,92 @@ def test_another_time_scale_makes_a_case_incomparable(folder: Folder) -> None:
 
 def test_a_metric_that_is_undefined_on_one_side_only_is_listed(folder: Folder) -> None:
     found = compare([folder.run()], [folder.run({c: [metrics(launch_lead=None)] * 3 for c in CASES})], RULES)
-    assert "launch_lead of saturated/normal on cuda: undefined in head only" in found.incomparable
+    assert "launch_lead of saturated/normal on cuda: undefined in head" in found.incomparable
     assert not any(row.metric == "itl_mean_ns" for row in found.rows), "undefined on both sides"
     assert code(found) is Exit.REGRESSION
+
+
+def test_a_metric_that_one_case_lacks_takes_no_other_case_out_of_the_gate(folder: Folder) -> None:
+    slow = [slower(1.0)] * 6
+    bare = [{name: value for name, value in metrics().items() if name != "throughput_rps"}] * 6
+    base = {"saturated/overlap": [metrics()] * 6, "starved/overlap": [metrics()] * 6}
+    found = compare([folder.run(base)], [folder.run({"saturated/overlap": slow, "starved/overlap": bare})], RULES)
+    assert ("saturated/overlap", "throughput_rps") in verdicts(found, Verdict.REGRESSION)
+    assert "throughput_rps of starved/overlap on cuda: not in the file in head" in found.incomparable
+
+
+def test_a_metric_that_is_undefined_in_some_rounds_is_listed(folder: Folder) -> None:
+    partly = {KEY.case: [metrics(throughput_rps=None), *[metrics()] * 5]}
+    found = compare([folder.run(partly)], [folder.run(partly | {})], RULES)
+    assert found.incomparable == [f"throughput_rps of {KEY}: undefined in some rounds in head"]
+    assert code(found) is Exit.REGRESSION
+
+
+def test_a_test_of_head_that_failed_is_a_regression(folder: Folder) -> None:
+    head = folder.run(failed=["perf/test_cases.py::test_case[saturated-overlap-cuda]"])
+    found = compare([folder.run()], [head], RULES)
+    assert found.failed == ["perf/test_cases.py::test_case[saturated-overlap-cuda]"]
+    assert found.exit_code(allow_changed_cases=True) is Exit.REGRESSION
+    assert "1 tests of head failed" in found.sentence(allow_changed_cases=True)
+
+
+def test_runs_of_two_commits_are_not_one_side(folder: Folder) -> None:
+    with pytest.raises(FileError, match="base: runs of 2 commits"):
+        compare([folder.run(), folder.run(commit="b" * 40)], [folder.run()], RULES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_files", [1, 2])
+def test_the_luck_of_a_process_gives_no_alarm_in_files_of_many_rounds(num_files: int, folder: Folder) -> None:
+    """Processes that differ by 0.5 % with rounds that differ by 0.2 %: rounds alone would "prove" a change."""
+    random = np.random.default_rng(5)
+
+    def side() -> list[ResultFile]:
+        seeds = random.integers(1 << 30, size=num_files)
+        return [folder.run({KEY.case: noisy(10, noise=0.002, by=random.normal(0, 0.005), seed=s)}) for s in seeds]
+
+    alarms = sum(code(compare(side(), side(), RULES)) is Exit.REGRESSION for _ in range(100))
+    assert alarms <= 2
+    slow = [folder.run({KEY.case: noisy(10, noise=0.002, by=0.06, seed=9)}) for _ in range(num_files)]
+    assert code(compare(side(), slow, RULES)) is Exit.REGRESSION, "and a loss of 6 % shows"
+
+
+def test_a_count_that_differs_between_single_processes_is_undecided(folder: Folder) -> None:
+    """Ten rounds of one process agree because it is one process."""
+    found = compare(
+        [folder.run({KEY.case: noisy(10, noise=0.0005)})],
+        [folder.run({KEY.case: [each | {"num_forwards": 11} for each in noisy(10, noise=0.0005, seed=1)]})],
+        RULES,
+    )
+    assert (KEY.case, "num_forwards") in verdicts(found, Verdict.UNDECIDED)
+
+
+def test_across_machines_counts_keep_their_grid_and_cases_without_a_reference_are_listed(folder: Folder) -> None:
+    rounds = [metrics(num_forwards=1000 + i % 2) for i in range(40)]
+    cases = {"saturated/normal": rounds, "saturated/overlap": rounds[::-1], "alone/overlap": rounds}
+    found = compare([folder.run(cases)], [folder.run(cases)], RULES, across_machines=True)
+    assert ("saturated/overlap", "num_forwards") in verdicts(found, Verdict.OK)
+    assert found.incomparable == ["alone/overlap on cuda: no normal to relate it to"]
+    assert {row.key.case for row in found.rows} == {"saturated/overlap"}
+
+
+def test_launch_leads_of_few_launches_give_no_alarm_by_agreeing(folder: Folder) -> None:
+    def side(lead: float) -> list[ResultFile]:
+        return [folder.run({KEY.case: [metrics(num_forwards=9, launch_lead=lead)]}) for _ in range(5)]
+
+    found = compare_pairs(side(0.25), side(0.125), RULES, num_looks=2)
+    assert (KEY.case, "launch_lead") in verdicts(found, Verdict.UNDECIDED)
+
+
+def test_unknown_facts_of_a_gpu_are_not_equal_facts(folder: Folder) -> None:
+    facts = H200 | {"driver": None}
+    with pytest.raises(FileError, match=r"cuda\.driver' is unknown; record it again with nvidia-ml-py installed"):
+        compare([folder.run(facts=facts)], [folder.run(facts=facts)], RULES)
+
+
+def test_an_override_that_matches_nothing_is_noted(folder: Folder) -> None:
+    rules = replace(RULES, overrides=(("saturatd/*", "ttft_mean_ns", {"relative": 0.5}),))
+    assert (
+        "gate.toml: the override for 'saturatd/*' matches no case"
+        in compare([folder.run()], [folder.run(failed=[])], rules).notes
+    )

@@ -69,7 +69,7 @@ def test_slowing_a_case_down_changes_its_times_and_throughput_alone(tmp_path: Pa
 
 
 def test_folders_without_enough_pairs_of_one_commit_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="0 pairs; at least 6 are needed: gate --base HEAD -o FOLDER"):
+    with pytest.raises(FileError, match="0 pairs with every case; at least 5 are needed: gate --base HEAD -o FOLDER"):
         read_pairs([tmp_path])
     record(tmp_path / "aa", 6, noise=0.001)
     write_run(tmp_path / "aa" / "pair-01-head.json", commit="b" * 40)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reports.files import FileError
-from reports.regression.results import Key, find_runs, read_result
+from reports.regression.results import Key, find_runs, read_result, read_side
 from tests.runs import CASES, document, metrics, write_run
 
 
@@ -57,6 +57,19 @@ INFO = ["benchmarks", 1, "extra_info"]
         (
             change([*INFO, "rounds", 0, "ttft_mean_ns"], "fast"),
             "field 'benchmarks[1].extra_info.rounds[0].ttft_mean_ns' is 'fast'; expected a finite number or null",
+        ),
+        (change(["overlap_failed"], 3), "field 'overlap_failed' is no list of tests"),
+        (change(["overlap_failed"], None), "field 'overlap_failed' is no list of tests"),
+        (change([*INFO, "device"], "Virtual"), "extra_info.device' is 'Virtual'; expected one of virtual, cpu, cuda"),
+        (change([*INFO, "scheduler"], "a\nb"), "extra_info.scheduler' is 'a\\nb'; expected a name"),
+        (change([*INFO, "scheduler"], "\ud800"), "extra_info.scheduler' is '\\ud800'; expected a name"),
+        (
+            change([*INFO, "rounds", 0, "ttft_mean_ns"], -1),
+            "extra_info.rounds[0].ttft_mean_ns' is -1; expected a number above 0",
+        ),
+        (
+            change([*INFO, "rounds", 0, "throughput_rps"], 0),
+            "extra_info.rounds[0].throughput_rps' is 0; expected a number above 0",
         ),
         (change(["machine_info"], {}), "field 'machine_info.overlap' is missing: the suite's plugin did not run"),
         (change(["machine_info", "overlap"], {}), "field 'machine_info.overlap.cuda' is missing"),
@@ -115,3 +128,29 @@ def test_looking_for_a_stored_run_makes_no_folder(tmp_path: Path, monkeypatch: p
     with pytest.raises(FileError):
         find_runs(["0001"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_named_twice_is_no_second_process(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a.json")
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(first.read_bytes())
+    for names in (f"{first},{first}", f"{first},{copy}", f"{tmp_path}/*.json"):
+        with pytest.raises(FileError, match=r"BASE: .* holds the same run as .*; name each run once"):
+            read_side("BASE", names)
+    virtual = [write_run(tmp_path / f"v{i}.json", device="virtual") for i in range(2)]
+    assert len(read_side("BASE", ",".join(map(str, virtual)))) == 2, "in virtual time equal runs are what is expected"
+
+
+def test_names_may_be_longer_than_paths_and_contain_commas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "a,b.json")
+    assert len(read_side("BASE", "a,b.json")) == 1
+    with pytest.raises(FileError, match="no such file, and no stored run"):
+        read_side("BASE", "x" * 300)
+
+
+def test_a_processor_is_a_fact_of_the_machine(tmp_path: Path) -> None:
+    data = document({"a/normal": [metrics()]}, device="cpu")
+    data["machine_info"]["cpu"] = {"brand_raw": "AMD EPYC"}
+    (tmp_path / "run.json").write_text(json.dumps(data))
+    assert read_result(tmp_path / "run.json").machines["cpu"]["processor"] == "AMD EPYC"

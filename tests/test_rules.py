@@ -14,6 +14,9 @@ experiments = ["saturated"]
 rounds = 2
 pairs = [6, 12]
 
+[compare]
+process_luck = 0.005
+
 [metrics.ttft_mean_ns]
 relative = 0.01
 absolute = 20_000
@@ -56,6 +59,7 @@ def test_overrides_change_single_numbers_and_the_last_match_wins(tmp_path: Path)
         "starved/normal": (0.03, 5),
     }
     assert not rules.is_judged("total_ns")
+    assert rules.unmatched(["starved/overlap"]) == ["*/normal"]
     with pytest.raises(FileError, match=r"has no table \[gate\.cpu\]; there are: cuda"):
         rules.plan("cpu")
 
@@ -78,6 +82,10 @@ def test_overrides_change_single_numbers_and_the_last_match_wins(tmp_path: Path)
         ('"starved/*"', "3", "field 'override[0].case' is 3; expected a pattern"),
         ('metric = "ttft_mean_ns"', 'metric = "ttft"', "field 'override[0].metric' is 'ttft'; expected one of"),
         ("[[override]]", "[override]", "not valid TOML"),
+        ("process_luck", "luck", "field 'compare.luck' is unknown; allowed: process_luck"),
+        ("process_luck = 0.005", "", "field 'compare' lacks process_luck"),
+        ("absolute = 20_000", f"absolute = {10**400}", "field 'metrics.ttft_mean_ns.absolute' is 1000"),
+        ("absolute = 20_000", "absolute = " + "[" * 3000, "not valid TOML"),
     ],
 )
 def test_a_bad_file_is_named_with_the_field_and_what_is_allowed(old: str, new: str, told: str, tmp_path: Path) -> None:

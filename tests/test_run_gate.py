@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,17 @@ from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison
 from reports.regression.gate import run_gate
 from reports.regression.results import ResultFile, read_result
-from reports.regression.rules import Plan, Rule, Rules
+from reports.regression.rules import Plan, Rule, read_rules
 from reports.regression.suite import CasesFailed
 from tests.runs import slower, write_run
 
 CASES = ("calm-normal", "calm-overlap", "loud-normal", "loud-overlap")
 NODES = tuple(f"perf/test_cases.py::test_case[{case}-cuda]" for case in CASES)
-RULES = Rules(
-    Path("gate.toml"),
-    {"cuda": Plan((), 2, (3, 5, 8))},
-    {"throughput_rps": Rule(relative=0.01, absolute=0.0, visible=0.05)},
+RULES = replace(
+    read_rules(),
+    plans={"cuda": Plan((), 2, (3, 5, 8))},
+    metrics={"throughput_rps": Rule(relative=0.01, absolute=0.0, visible=0.05)},
+    overrides=(),
 )
 NOISE = (0.05, -0.04, 0.02, -0.06, 0.03, 0.01, -0.05, 0.04)
 

@@ -18,11 +18,23 @@ SWITCH_INTERVAL_NS = 5_000_000
 
 
 class Gil:
-    """The lock; `wait(event, what)` suspends the calling virtual thread until the event has happened."""
+    """The lock.
 
-    def __init__(self, env: simpy.Environment, wait: Callable[[simpy.Event, str], object]) -> None:
+    Args:
+        env: SimPy's.
+        wait: `wait(event, what)` suspends the calling virtual thread until the event has happened.
+        waited: `waited(start_ns)` is told by a thread that has waited for the lock since then.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        wait: Callable[[simpy.Event, str], object],
+        waited: Callable[[int], None],
+    ) -> None:
         self._env = env
         self._wait = wait
+        self._waited = waited
         self._waiting: deque[simpy.Event] = deque()
         self._drop: simpy.Event | None = None
         """While the lock is held: the event that asks the holder to let go."""
@@ -40,7 +52,9 @@ class Gil:
         turn = self._env.event()
         self._waiting.append(turn)
         self._ask_after_interval()
+        start_ns = int(self._env.now)
         self._wait(turn, "the GIL")
+        self._waited(start_ns)
 
     def _ask_after_interval(self) -> None:
         asked_of = self._drop

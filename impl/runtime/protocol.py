@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from impl.costs import WorkKind
+from impl.timeline import LockWait
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ class Queue(Protocol[T]):
 
 class Runtime(Protocol):
     """Time, threads, queues and host work."""
+
+    lock_waits: list[LockWait]
+    """Filled by the runtime: when its threads waited for the GIL."""
 
     def now_ns(self) -> int:
         """Return the time on this runtime's clock; clocks of different runtimes have different origins."""

@@ -12,6 +12,7 @@ from impl.costs import WorkKind
 from impl.errors import ProtocolError, RunFailed, Stalled
 from impl.runtime.watchdog import Watchdog, interrupt, stacks
 from impl.runtime.work import do_work, sharpen_timer
+from impl.timeline import LockWait
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class ThreadRuntime:
         self._queues: list[ThreadQueue[object]] = []
         self._error: BaseException | None = None
         self._failed_thread = ""
+        self.lock_waits: list[LockWait] = []
         self.has_failed = threading.Event()
 
     def now_ns(self) -> int:
@@ -68,8 +70,14 @@ class ThreadRuntime:
         return threading.current_thread().name
 
     def work(self, kind: WorkKind, duration_ns: int) -> None:
-        if duration_ns:
-            do_work(kind, duration_ns, self.require_running)
+        if not duration_ns:
+            return
+        start_ns = time.perf_counter_ns()
+        do_work(kind, duration_ns, self.require_running)
+        end_ns = time.perf_counter_ns()
+        # Computation lasts a given processor time: what it takes beyond that on the clock, it waited.
+        if kind is not WorkKind.SLEEP and end_ns - start_ns > duration_ns:
+            self.lock_waits.append(LockWait(self.thread_name(), start_ns + duration_ns, end_ns))
 
     def queue(self, name: str) -> ThreadQueue[T]:
         made: ThreadQueue[T] = ThreadQueue(name)

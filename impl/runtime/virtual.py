@@ -21,6 +21,7 @@ from impl.costs import WorkKind
 from impl.errors import Deadlock, ProtocolError, RunFailed, Stalled
 from impl.runtime.gil import Gil
 from impl.runtime.watchdog import Watchdog, interrupt, stacks, wakeable
+from impl.timeline import LockWait
 
 T = TypeVar("T")
 
@@ -55,7 +56,8 @@ class VirtualRuntime:
 
     def __init__(self, *, has_gil: bool = True) -> None:
         self.env = simpy.Environment(initial_time=ORIGIN_NS)
-        self._gil = Gil(self.env, self.wait) if has_gil else None
+        self._gil = Gil(self.env, self.wait, self._note_lock_wait) if has_gil else None
+        self.lock_waits: list[LockWait] = []
         self._threads: list[_VirtualThread] = []
         self._hub = greenlet.getcurrent()
         self._failed_thread = ""
@@ -103,6 +105,10 @@ class VirtualRuntime:
         """Take the GIL for an instant, as every thread must that comes back from a blocking call."""
         if self._gil is not None and self._gil.is_held:
             self._gil.pass_through()
+
+    def _note_lock_wait(self, start_ns: int) -> None:
+        if self.now_ns() > start_ns:
+            self.lock_waits.append(LockWait(self.thread_name(), start_ns, self.now_ns()))
 
     def work(self, kind: WorkKind, duration_ns: int) -> None:
         if duration_ns == 0:

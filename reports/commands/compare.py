@@ -7,7 +7,7 @@ import argparse
 from reports.commands.decision import add_decision_arguments, show
 from reports.regression.comparison import compare
 from reports.regression.results import read_side
-from reports.regression.rules import read_rules
+from reports.regression.rules import PATH, read_rules
 
 HELP = "is HEAD slower than BASE? From stored results"
 
@@ -27,6 +27,6 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         FileError: for unusable input.
     """
-    rules = read_rules(arguments.rules)
+    rules = read_rules(arguments.rules or PATH)
     base, head = read_side("BASE", arguments.base), read_side("HEAD", arguments.head)
     return show(compare(base, head, rules, across_machines=arguments.across_machines), arguments)

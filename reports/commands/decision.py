@@ -8,7 +8,6 @@ from pathlib import Path
 
 from reports.files import require_writable_file, write_json, write_text
 from reports.regression.comparison import Comparison, Exit
-from reports.regression.rules import PATH
 from reports.regression.views import SCHEMA, to_json, to_markdown, to_text
 
 EXIT_CODES = (
@@ -22,7 +21,7 @@ def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXIT_CODES
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the comment for a pull request")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything for machines")
-    parser.add_argument("--rules", type=Path, metavar="FILE", default=PATH, help="thresholds (default: perf/gate.toml)")
+    parser.add_argument("--rules", type=Path, metavar="FILE", help="thresholds (default: perf/gate.toml)")
     parser.add_argument(
         "--allow-changed-cases", action="store_true", help="do not fail for new, missing or renamed cases"
     )

@@ -17,7 +17,7 @@ from reports.machine import ROOT
 from reports.regression.checkout import require_clean, resolve, worktree
 from reports.regression.comparison import Comparison, Exit
 from reports.regression.gate import run_gate
-from reports.regression.rules import Rules, read_rules
+from reports.regression.rules import read_rules
 from reports.regression.suite import MARKS, CasesFailed, Suite
 
 HELP = "is HEAD slower than BASE? Measured here and now, base and head alternately"
@@ -45,14 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
         FileError: for unusable input, and if a side cannot be measured.
     """
     interrupt_on_signals()
-    rules = read_rules(arguments.rules)
     base = resolve(ROOT, "--base", arguments.base)
     head = resolve(ROOT, "--head", arguments.head)
     require_clean(ROOT)
     require_outputs(arguments)
     folder = prepare_folder(arguments.output, base, head)
     try:
-        found = measure(base, head, arguments.device, rules, folder)
+        found = measure(base, head, arguments.device, arguments.rules, folder)
     except CasesFailed as error:
         code = Exit.UNUSABLE if error.side == "base" else Exit.REGRESSION
         return show_failure(error, code, arguments)
@@ -93,8 +92,11 @@ def prepare_folder(wanted: Path | None, base: str, head: str) -> Path:
     return folder.resolve()
 
 
-def measure(base: str, head: str, device: str, rules: Rules, folder: Path) -> Comparison:
-    """Check both commits out and compare them."""
+def measure(base: str, head: str, device: str, rules: Path | None, folder: Path) -> Comparison:
+    """Check both commits out and compare them; without other rules, by those of the base.
+
+    A commit that loosens its own gate is judged by the old one.
+    """
     with ExitStack() as stack:
         # Both in worktrees of equal depth, so that neither side has an advantage of its own, and a change made to the
         # checkout meanwhile is not measured.
@@ -103,7 +105,10 @@ def measure(base: str, head: str, device: str, rules: Rules, folder: Path) -> Co
             Suite(side, commit, stack.enter_context(worktree(ROOT, commit, temporary / side)), device)
             for side, commit in (("base", base), ("head", head))
         ]
-        return run_gate(suites[0], suites[1], rules, folder, say)
+        own, judged = (suite.root / "perf" / "gate.toml" for suite in suites)
+        if rules is None and own.read_bytes() != judged.read_bytes():
+            say("perf/gate.toml differs between base and head: the base's decides")
+        return run_gate(suites[0], suites[1], read_rules(rules or own), folder, say)
 
 
 def say(text: str) -> None:

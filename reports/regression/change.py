@@ -18,6 +18,8 @@ from reports.regression.rules import POWER, Better, Metric, Rule, Scale
 
 Samples = NDArray[np.float64]
 """One value for each process, or for each round where there are too few processes."""
+MANY_FREEDOM = 1e6
+"""Degrees of freedom with which t is normal to the last digit shown."""
 LARGEST_LOG = 50.0
 """Of a ratio: the interval of two samples can be wider than floating point."""
 FEWEST_FOR_EXACT_COUNTS = 5
@@ -78,7 +80,15 @@ def exact_change(base: Samples, head: Samples, metric: Metric) -> Change:
 
 
 def measured_change(
-    base: Samples, head: Samples, metric: Metric, rule: Rule, *, is_paired: bool, alpha: float, resolution: float = 0.0
+    base: Samples,
+    head: Samples,
+    metric: Metric,
+    rule: Rule,
+    *,
+    is_paired: bool,
+    alpha: float,
+    resolution: float = 0.0,
+    luck: float = 0.0,
 ) -> Change:
     """Return the change of a measured value, with the two-sided interval of confidence 1 − 2·alpha.
 
@@ -93,6 +103,8 @@ def measured_change(
         alpha: probability, at most, with which equal sides give an interval on the worse side.
         resolution: smallest step between two values of the metric, in its unit; 0 where it is continuous. A few values
             on a grid agree by chance, so they count as no less noisy than rounding to the grid would make them.
+        luck: standard deviation, as a share (of shares: in points), of what all samples of a side have in common. It is
+            known, not measured, so it adds to the variance and not to what the interval pays for few samples.
 
     Source: Welch, Biometrika 34 (1947), 28–35; Sheppard, Proc. London Math. Soc. 29 (1898), 353–380 (the variance of
     rounding, a twelfth of the step squared).
@@ -104,7 +116,10 @@ def measured_change(
     low = high = smallest = p_value = None
     if min(len(x), len(y)) >= 2:
         step = resolution / min(base.mean(), head.mean()) if scale is Scale.RATIO else resolution
-        error, freedom = (_paired_error if is_paired else _welch_error)(x, y, step**2 / 12)
+        is_relative = scale is Scale.RATIO or metric.unit == "share"
+        shared = luck if is_relative else luck * float(max(base.mean(), head.mean()))
+        test = _paired_error if is_paired else _welch_error
+        error, freedom = test(x, y, step**2 / 12, shared**2)
         quantile = float(stdtrit(freedom, 1 - alpha))
         half = quantile * error
         low, high = mean - half, mean + half
@@ -113,7 +128,7 @@ def measured_change(
         needed = max(_noncentrality(quantile, freedom) * error, least)
         smallest = _size(needed, sign) if scale is Scale.RATIO else needed
     if scale is Scale.RATIO:
-        mean, low, high = math.exp(mean), *(None if end is None else _exp(end) for end in (low, high))
+        mean, low, high = _exp(mean), *(None if end is None else _exp(end) for end in (low, high))
     return Change(
         scale, float(base.mean()), float(head.mean()), mean, low, high, smallest, p_value, len(base), len(head)
     )
@@ -136,16 +151,17 @@ def _noncentrality(quantile: float, freedom: float) -> float:
     return quantile * (1 - 1 / (4 * freedom)) + float(ndtri(POWER)) * math.sqrt(1 + quantile**2 / (2 * freedom))
 
 
-def _paired_error(x: Samples, y: Samples, least: float) -> tuple[float, float]:
+def _paired_error(x: Samples, y: Samples, least: float, shared: float) -> tuple[float, float]:
     variance = max(float((y - x).var(ddof=1)), 2 * least)
-    return math.sqrt(variance / len(x)), len(x) - 1.0
+    return math.sqrt(variance / len(x) + shared), len(x) - 1.0
 
 
-def _welch_error(x: Samples, y: Samples, least: float) -> tuple[float, float]:
+def _welch_error(x: Samples, y: Samples, least: float, shared: float) -> tuple[float, float]:
     a, b = max(float(x.var(ddof=1)), least) / len(x), max(float(y.var(ddof=1)), least) / len(y)
-    if a + b == 0:
-        return 0.0, len(x) + len(y) - 2.0
-    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
+    total = a + b + shared
+    estimated = a**2 / (len(x) - 1) + b**2 / (len(y) - 1)
+    # Satterthwaite's formula: a known part has no degrees of freedom to lose.
+    return math.sqrt(total), MANY_FREEDOM if estimated == 0 else min(total**2 / estimated, MANY_FREEDOM)
 
 
 def _p_value(worsening: float, error: float, freedom: float) -> float:
@@ -202,17 +218,17 @@ def is_constant(base: Samples, head: Samples) -> bool:
     return min(len(base), len(head)) >= 2 and bool((base == base[0]).all() and (head == head[0]).all())
 
 
-def judge_constant(change: Change, metric: Metric, rule: Rule, alpha: float) -> Judgement:
+def judge_constant(change: Change, metric: Metric, rule: Rule, alpha: float, num_independent: int) -> Judgement:
     """Judge a value on a grid that never varied within a side.
 
     Two values that are equally likely would give this picture in 2 of 4**n cases: only if that is less than `alpha` is
-    a difference taken to be exact.
+    a difference taken to be exact. n is the number of samples a side that are independent of each other.
     """
     if change.base == change.head:
         return Judgement(Verdict.OK, "the same in every sample")
     size = abs(change.head - change.base)
     if not metric.is_count and size <= least_change(rule, Scale.DIFFERENCE, change.base):
         return Judgement(Verdict.OK, "constant, and within the threshold")
-    if 2 * 4.0 ** -min(change.num_base, change.num_head) > alpha:
+    if 2 * 4.0**-num_independent > alpha:
         return Judgement(Verdict.UNDECIDED, "differs, but so few equal values may be chance")
     return judge_exact(change, metric)

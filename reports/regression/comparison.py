@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+
+import numpy as np
 
 from reports.files import FileError
 from reports.regression.change import (
@@ -20,10 +23,10 @@ from reports.regression.change import (
     judge_measured,
     measured_change,
 )
-from reports.regression.machines import require_alike
-from reports.regression.results import METRICS, Key, ResultFile, is_known
+from reports.regression.machines import require_alike, require_known
+from reports.regression.results import METRICS, Key, ResultFile, Values
 from reports.regression.rules import FALSE_ALARM_RATE, KINDS, Metric, Rule, Rules
-from reports.regression.sides import Sides, match, reference
+from reports.regression.sides import REFERENCE, Sides, match, reference
 
 FEWEST_PROCESSES = 3
 """So many runs a side are compared process by process; fewer, round by round."""
@@ -68,6 +71,8 @@ class Method:
     num_tests: int
     """Measured rows, between which the false-alarm rate is divided."""
     num_looks: int
+    luck: float = 0.0
+    """Assumed standard deviation between the two sides' processes, where there are too few to measure it."""
 
     @property
     def alpha(self) -> float:
@@ -86,7 +91,9 @@ class Comparison:
     only_base: list[str] = field(default_factory=list)
     only_head: list[str] = field(default_factory=list)
     incomparable: list[str] = field(default_factory=list)
-    """Cases whose time scale differs, and metrics that are undefined on one side."""
+    """Cases whose time scale differs or that have no reference, and metrics that a side lacks."""
+    failed: list[str] = field(default_factory=list)
+    """Tests that failed in head."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -106,7 +113,7 @@ class Comparison:
 
     def exit_code(self, *, allow_changed_cases: bool) -> Exit:
         """Return what the command ends with."""
-        if self.counts[Verdict.REGRESSION] or (self.has_changed_cases and not allow_changed_cases):
+        if self.failed or self.counts[Verdict.REGRESSION] or (self.has_changed_cases and not allow_changed_cases):
             return Exit.REGRESSION
         if self.counts[Verdict.UNDECIDED] or not self.judged:
             return Exit.UNDECIDED
@@ -119,6 +126,8 @@ class Comparison:
         start = f"{len(self.judged)} metrics of {cases} cases compared: "
         found = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
         changed = len(self.only_base) + len(self.only_head) + len(self.incomparable)
+        if self.failed:
+            found.append(f"{len(self.failed)} tests of head failed")
         if changed:
             found.append(f"{changed} cases changed{' (allowed)' if allow_changed_cases else ''}")
         if not self.judged:
@@ -144,8 +153,11 @@ def compare(
     Raises:
         FileError: for runs of unlike machines, or a base whose tests failed.
     """
+    for name, side in (("base", base), ("head", head)):
+        require_one_commit(name, side)
     refuse_failed(base)
     if not across_machines:
+        require_known([*base, *head])
         require_alike([*base, *head])
     unit = "process" if min(len(base), len(head)) >= FEWEST_PROCESSES else "round"
     return _compare(base, head, rules, is_paired=False, unit=unit, num_looks=1, is_ratio=across_machines)
@@ -156,6 +168,17 @@ def compare_pairs(
 ) -> Comparison:
     """Compare pairs of processes, base[i] and head[i] run one after the other on one machine."""
     return _compare(base, head, rules, is_paired=True, unit="process", num_looks=num_looks, is_ratio=False)
+
+
+def require_one_commit(name: str, side: Sequence[ResultFile]) -> None:
+    """Refuse to pool runs of different commits.
+
+    Raises:
+        FileError: naming the commits.
+    """
+    commits = sorted({file.commit for file in side})
+    if len(commits) > 1:
+        raise FileError(f"{name}: runs of {len(commits)} commits ({', '.join(c[:12] for c in commits)}); give one")
 
 
 def refuse_failed(base: Sequence[ResultFile]) -> None:
@@ -185,43 +208,55 @@ def _compare(
     matched = match(base, head)
     common, incomparable = matched.common, [*matched.rescaled]
     if is_ratio:
+        incomparable += [f"{key}: no {REFERENCE} to relate it to" for key in common if reference(key) not in common]
         common = [key for key in common if reference(key) in common and reference(key) != key]
     sides = Sides(base, head, is_paired, unit, is_ratio)
     tests: dict[tuple[Key, str], tuple[Samples, Samples]] = {}
-    known = [metric for metric in METRICS if is_known([*base, *head], metric)]
+    older: set[str] = set()
     for key in common:
-        for metric in known:
+        for metric in METRICS:
             x, y = sides.samples(key, metric)
-            if x is not None and y is not None:
+            if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
                 tests[key, metric] = x, y
-            elif x is not None or y is not None:
-                incomparable.append(f"{metric} of {key}: undefined in {'head' if y is None else 'base'} only")
+            elif x is Values.MISSING and y is not Values.MISSING:
+                older.add(metric)  # new metrics come with new suites
+            elif not x is y is Values.UNDEFINED and not is_ratio:
+                name, why = ("base", x) if isinstance(x, Values) and not isinstance(y, Values) else ("head", y)
+                incomparable.append(f"{metric} of {key}: {why.value if isinstance(why, Values) else ''} in {name}")
     num_measured = sum(key.device != "virtual" and rules.is_judged(metric) for key, metric in tests)
-    method = Method(is_paired, unit, is_ratio, num_measured, num_looks)
-    rows = []
-    for (key, metric), (x, y) in tests.items():
-        forwards, _ = tests.get((key, "num_forwards"), (None, None))
-        rows.append(_row(key, metric, x, y, rules, method, _resolution(metric, forwards)))
-    found = Comparison(base, head, method, rows, matched.only_base, matched.only_head, incomparable)
-    found.notes += [
-        f"{metric}: not available, an older suite wrote a file" for metric in METRICS if metric not in known
+    luck = rules.process_luck * math.sqrt(1 / len(base) + 1 / len(head)) if unit == "round" else 0.0
+    method = Method(is_paired, unit, is_ratio, num_measured, num_looks, luck)
+    rows = [
+        _row(key, metric, x, y, rules, method, _resolution(key, metric, sides), min(len(base), len(head)))
+        for (key, metric), (x, y) in tests.items()
     ]
+    failed = list(dict.fromkeys(test for file in head for test in file.failed))
+    notes = _notes(base, head, rules, sorted(older))
+    return Comparison(base, head, method, rows, matched.only_base, matched.only_head, incomparable, failed, notes)
+
+
+def _notes(base: Sequence[ResultFile], head: Sequence[ResultFile], rules: Rules, older: Sequence[str]) -> list[str]:
+    notes = [f"{metric}: not available, an older suite wrote the base" for metric in older]
     foreign = sum(file.num_foreign for file in (*base, *head))
     if foreign:
-        found.notes.append(f"{foreign} entries of other tests left out")
-    return found
+        notes.append(f"{foreign} entries of other tests left out")
+    unmatched = rules.unmatched(key.case for file in (*base, *head) for key in file.cases)
+    return [*notes, *(f"{rules.path.name}: the override for {pattern!r} matches no case" for pattern in unmatched)]
 
 
-def _resolution(metric: str, forwards: Samples | None) -> float:
+def _resolution(key: Key, metric: str, sides: Sides) -> float:
     """Return the smallest step between two values of a metric; 0 for a continuous one."""
     if KINDS[metric].is_count:
-        return 1.0
-    if metric == "launch_lead" and forwards is not None:  # a share of all launches but the first
-        return 1.0 / max(1.0, float(forwards.mean()) - 1)
+        return 1.0 / sides.reference_mean(key, metric) if sides.is_ratio else 1.0
+    if metric == "launch_lead":  # a share of all launches but the first
+        forwards, _ = sides.samples(key, "num_forwards")
+        return 0.0 if isinstance(forwards, Values) else 1.0 / max(1.0, float(forwards.mean()) - 1)
     return 0.0
 
 
-def _row(key: Key, metric: str, x: Samples, y: Samples, rules: Rules, method: Method, resolution: float) -> Row:
+def _row(
+    key: Key, metric: str, x: Samples, y: Samples, rules: Rules, method: Method, resolution: float, num_processes: int
+) -> Row:
     kind = KINDS[metric]
     if key.device == "virtual":
         return _exact_row(key, metric, kind, x, y)
@@ -230,10 +265,11 @@ def _row(key: Key, metric: str, x: Samples, y: Samples, rules: Rules, method: Me
         rule = replace(rule, absolute=0.0)  # its unit is not that of a ratio
     if resolution > 0 and is_constant(x, y):
         change = exact_change(x, y, kind)
-        judgement = judge_constant(change, kind, rule, method.alpha)
+        num_independent = len(x) if method.unit == "process" else num_processes
+        judgement = judge_constant(change, kind, rule, method.alpha, num_independent)
     else:
         change = measured_change(
-            x, y, kind, rule, is_paired=method.is_paired, alpha=method.alpha, resolution=resolution
+            x, y, kind, rule, is_paired=method.is_paired, alpha=method.alpha, resolution=resolution, luck=method.luck
         )
         judgement = judge_measured(change, kind, rule)
     if not rules.is_judged(metric):

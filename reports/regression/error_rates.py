@@ -19,11 +19,11 @@ from reports.measure import split_case_id
 from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison
 from reports.regression.looks import Looks, undecided
-from reports.regression.results import Key, ResultFile, read_result
+from reports.regression.results import Key, ResultFile, Values, read_result, samples
 from reports.regression.rules import KINDS, Plan, Rules
 
 CONFIDENCE = 0.95
-FEWEST_PAIRS = 6
+FEWEST_PAIRS = 5
 
 Pair = tuple[ResultFile, ResultFile]
 
@@ -84,14 +84,19 @@ def read_pairs(folders: Sequence[Path]) -> list[Pair]:
             other = path.with_name(path.name.replace("-base", "-head"))
             if other.exists():
                 pairs.append((read_result(path), read_result(other)))
-    if len(pairs) < FEWEST_PAIRS:
-        names = ", ".join(map(str, folders))
-        raise FileError(f"{names}: {len(pairs)} pairs; at least {FEWEST_PAIRS} are needed: gate --base HEAD -o FOLDER")
     commits = sorted({file.commit for pair in pairs for file in pair})
     if len(commits) > 1:
         raise FileError(f"pairs of {len(commits)} commits ({', '.join(c[:12] for c in commits)}); expected one")
-    first = set(pairs[0][0].cases)  # later ones may have only what was undecided
-    return [pair for pair in pairs if all(set(file.cases) == first for file in pair)]
+    # Later pairs of a gate may have only what was undecided.
+    most = max((len(file.cases) for pair in pairs for file in pair), default=0)
+    whole = [pair for pair in pairs if all(len(file.cases) == most for file in pair)]
+    if len(whole) < FEWEST_PAIRS:
+        names = ", ".join(map(str, folders))
+        raise FileError(
+            f"{names}: {len(whole)} pairs with every case; at least {FEWEST_PAIRS} are needed: "
+            "gate --base HEAD -o FOLDER"
+        )
+    return whole
 
 
 def of_plan(pairs: Sequence[Pair], plan: Plan) -> list[Pair]:
@@ -181,5 +186,7 @@ def _slowed(metric: str, value: float | None, by: float) -> float | None:
 
 def _mean_total_ns(file: ResultFile, key: Key) -> float:
     """Return what pytest-benchmark calls the mean: of the run times of all rounds."""
-    times = [each["total_ns"] for each in file.cases[key].rounds]
-    return float(np.mean([time for time in times if time is not None]))
+    found = samples([file], key, "total_ns")
+    if isinstance(found, Values):
+        raise FileError(f"{file.path}: total_ns of {key} is {found.value}; record the pairs again")
+    return float(np.mean(found))

@@ -88,7 +88,7 @@ def run_gate(base: Suite, head: Suite, rules: Rules, folder: Path, progress: Pro
             break
         nodes = _nodes_of(cases.common, undecided(found))
     only_base, only_head = ([_name(node) for node in nodes] for nodes in (cases.only_base, cases.only_head))
-    return replace(found, only_base=only_base, only_head=only_head)
+    return replace(found, only_base=[*only_base, *found.only_base], only_head=[*only_head, *found.only_head])
 
 
 def _nodes_of(nodes: Sequence[str], keys: set[Key]) -> tuple[str, ...]:

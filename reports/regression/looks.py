@@ -12,7 +12,7 @@ from reports.regression.rules import Plan, Rules
 
 
 class Looks:
-    """Judges pairs at each look of a plan; what one look has decided stays decided.
+    """Judges pairs at each look of a plan; a regression that one look has found stays.
 
     The rate is divided among the looks (Bonferroni), so it holds whatever made the gate stop or go on.
     """
@@ -20,14 +20,14 @@ class Looks:
     def __init__(self, rules: Rules, plan: Plan) -> None:
         self._rules = rules
         self._num_looks = len(plan.pairs)
-        self._decided: dict[tuple[Key, str], Row] = {}
+        self._regressions: dict[tuple[Key, str], Row] = {}
 
     def look(self, base: Sequence[ResultFile], head: Sequence[ResultFile]) -> Comparison:
         """Return the comparison after another look, at all pairs so far."""
         found = compare_pairs(base, head, self._rules, num_looks=self._num_looks)
-        rows = [self._decided.get((row.key, row.metric), row) for row in found.rows]
-        self._decided.update({(row.key, row.metric): row for row in rows if row.verdict is not Verdict.UNDECIDED})
-        return replace(found, rows=rows)
+        rows = {(row.key, row.metric): row for row in found.rows} | self._regressions
+        self._regressions = {name: row for name, row in rows.items() if row.verdict is Verdict.REGRESSION}
+        return replace(found, rows=list(rows.values()))
 
 
 def undecided(found: Comparison) -> set[Key]:

@@ -49,3 +49,19 @@ def require_alike(
         found = differences(device, files)
         if found:
             raise FileError(f"runs of unlike machines ({device}): {'; '.join(found[:3])}; {remedy}")
+
+
+def require_known(files: Sequence[ResultFile]) -> None:
+    """Refuse runs that do not say which GPU they are of: two unknown facts are not two equal ones.
+
+    Raises:
+        FileError: naming the fact.
+    """
+    for file in files:
+        facts = identity("cuda", file.machines["cuda"]) if "cuda" in file.machines else {}
+        unknown = [name for name, value in facts.items() if value is None]
+        if unknown:
+            raise FileError(
+                f"{file.path}: field 'machine_info.overlap.cuda.{unknown[0]}' is unknown; record it again with "
+                "nvidia-ml-py installed, or compare only ratios to normal with --across-machines"
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from pytest_benchmark.storage.file import FileStorage
 
 from impl.metrics import Summary
 from reports.files import FileError, read_object, require_number, require_schema
+from reports.lab import MACHINES
 from reports.measure import case_id
 from reports.replay import SCHEMA
 
 METRICS = tuple(Summary.__dataclass_fields__)
+POSITIVE = ("total_ns", "throughput_rps", "num_forwards")
+"""Metrics that are never zero."""
 STORAGE = Path(".benchmarks")
 """Where pytest-benchmark keeps saved runs, below the current folder."""
 REMEDY = "write it again with: pytest perf --benchmark-json FILE"
@@ -98,15 +102,29 @@ def read_side(option: str, names: str) -> list[ResultFile]:
         FileError: naming the option if there is no name, and as `read_result` does.
     """
     # A file with a comma in its name stays whole.
-    parts = [names] if Path(names).is_file() else [name for name in names.split(",") if name]
+    parts = [names] if _is_file(names) else [name for name in names.split(",") if name]
     found = [path for name in parts for path in (sorted(glob(name)) or [name])]
     if not found:
         raise FileError(f"{option}: names no result; give a benchmark JSON or the name of a stored run")
-    return [read_result(path) for path in find_runs(found)]
+    files = [read_result(path) for path in find_runs(found)]
+    for index, file in enumerate(files):
+        for other in files[:index]:
+            # On a real device no two runs agree to the last bit.
+            is_copy = file.cases == other.cases and any(key.device != "virtual" for key in file.cases)
+            if is_copy or file.path.resolve() == other.path.resolve():
+                raise FileError(f"{option}: {file.path} holds the same run as {other.path}; name each run once")
+    return files
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # longer than a path can be
+        return False
 
 
 def _find_run(name: str, storage: Path) -> Path:
-    if Path(name).is_file():
+    if _is_file(name):
         return Path(name)
     found = []
     if storage.is_dir():  # which FileStorage would create
@@ -154,14 +172,20 @@ def read_result(path: Path) -> ResultFile:
         raise FileError(f"{path}: field 'benchmarks' has {num_foreign} entries, none of a case of this suite; {REMEDY}")
     commit, time = _commit(data)
     machines = _machines(path, data, {key.device for key in cases})
-    failed = tuple(str(test) for test in data.get("overlap_failed", ()))
+    failed = data.get("overlap_failed", [])
+    if not isinstance(failed, list) or not all(isinstance(test, str) for test in failed):
+        raise FileError(f"{path}: field 'overlap_failed' is no list of tests; {REMEDY}")
     written = str(data.get("datetime") or "")
-    return ResultFile(path, commit, time, machines, cases, tuple(claims.values()), failed, num_foreign, written)
+    return ResultFile(path, commit, time, machines, cases, tuple(claims.values()), tuple(failed), num_foreign, written)
 
 
 def _case(path: Path, field: str, info: Mapping[str, Any]) -> CaseRounds:
     names = [_text(path, f"{field}.{name}", info.get(name)) for name in ("device", "experiment", "scheduler")]
     device, experiment, scheduler = names
+    if device not in MACHINES:
+        raise FileError(
+            f"{path}: field '{field}.device' is {device!r}; expected one of {', '.join(MACHINES)}; {REMEDY}"
+        )
     scale = require_number(path, f"{field}.scale", info.get("scale"))
     if scale is None or scale <= 0:
         raise FileError(f"{path}: field '{field}.scale' is {scale}; expected a factor above 0; {REMEDY}")
@@ -169,14 +193,21 @@ def _case(path: Path, field: str, info: Mapping[str, Any]) -> CaseRounds:
     if not isinstance(rounds, list) or not rounds or not all(isinstance(each, dict) for each in rounds):
         raise FileError(f"{path}: field '{field}.rounds' holds no round of {experiment}/{scheduler}; {REMEDY}")
     values = tuple(
-        {name: require_number(path, f"{field}.rounds[{index}].{name}", each[name]) for name in METRICS if name in each}
+        {name: _metric(path, f"{field}.rounds[{index}].{name}", each[name], name) for name in METRICS if name in each}
         for index, each in enumerate(rounds)
     )
     return CaseRounds(Key(device, case_id(experiment, scheduler)), scale, values)
 
 
+def _metric(path: Path, field: str, value: object, name: str) -> float | None:
+    number = require_number(path, field, value)
+    if number is not None and (number < 0 or (number == 0 and name in POSITIVE)):
+        raise FileError(f"{path}: field {field!r} is {number}; expected a number above 0; {REMEDY}")
+    return number
+
+
 def _text(path: Path, field: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not value.isprintable():
         raise FileError(f"{path}: field {field!r} is {value!r}; expected a name; {REMEDY}")
     return value
 
@@ -218,18 +249,28 @@ def _machines(path: Path, data: Mapping[str, Any], devices: set[str]) -> dict[st
     for device in sorted(devices):
         if not isinstance(facts.get(device), dict):
             raise FileError(f"{path}: field 'machine_info.overlap.{device}' is missing; {REMEDY}")
-    return {device: facts[device] for device in devices}
+    cpu = info.get("cpu") if isinstance(info, dict) else None
+    processor = {"processor": cpu.get("brand_raw")} if isinstance(cpu, dict) else {}
+    return {device: processor | facts[device] for device in devices}
 
 
-def samples(files: Sequence[ResultFile], key: Key, metric: str) -> list[list[float | None]]:
-    """Return a metric of a case, [files][rounds]; files without the case are left out.
+class Values(Enum):
+    """Why a side has no samples of a metric."""
 
-    Raises:
-        KeyError: if a file does not know the metric; see `is_known`.
-    """
-    return [[each[metric] for each in file.cases[key].rounds] for file in files if key in file.cases]
+    MISSING = "not in the file"
+    """The suite that wrote it did not know the metric."""
+    UNDEFINED = "undefined"
+    PARTLY = "undefined in some rounds"
+    """Then there is no mean over rounds that could be compared."""
 
 
-def is_known(files: Iterable[ResultFile], metric: str) -> bool:
-    """Return whether the suite that wrote a file knew a metric; older ones may not."""
-    return all(metric in each for file in files for case in file.cases.values() for each in case.rounds)
+def samples(files: Sequence[ResultFile], key: Key, metric: str) -> list[list[float]] | Values:
+    """Return a metric of a case, [files][rounds], or why there is none; files without the case are left out."""
+    rounds = [file.cases[key].rounds for file in files if key in file.cases]
+    values = [each[metric] for case in rounds for each in case if metric in each]
+    if len(values) < sum(map(len, rounds)) or not rounds:
+        return Values.MISSING
+    undefined = values.count(None)
+    if undefined:
+        return Values.UNDEFINED if undefined == len(values) else Values.PARTLY
+    return [[value for each in case if (value := each[metric]) is not None] for case in rounds]

@@ -14,6 +14,8 @@ from reports.files import FileError
 from reports.regression.results import METRICS, Key
 
 PATH = Path(__file__).resolve().parent.parent.parent / "perf" / "gate.toml"
+LARGEST = 1e18
+"""No threshold comes near, in any unit."""
 FALSE_ALARM_RATE = 0.01
 """Probability, at most, that a comparison of equal commits calls any of its rows a regression."""
 POWER = 0.95
@@ -89,8 +91,15 @@ class Rules:
     path: Path
     plans: Mapping[str, Plan]
     metrics: Mapping[str, Rule]
+    process_luck: float
+    """Standard deviation between processes of one commit, as a share, where too few were recorded to measure it."""
     overrides: tuple[tuple[str, str, Mapping[str, float]], ...] = field(default=())
     """Pattern of cases, metric, and the numbers that differ there; the last match wins."""
+
+    def unmatched(self, cases: Iterable[str]) -> list[str]:
+        """Return patterns of overrides that match no case."""
+        known = list(cases)
+        return [p for p, *_ in self.overrides if not any(fnmatchcase(case, p) for case in known)]
 
     def is_judged(self, metric: str) -> bool:
         """Return whether a metric takes part in the verdict where time is real."""
@@ -125,9 +134,12 @@ def read_rules(path: Path = PATH) -> Rules:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of which TOMLDecodeError is one
         raise FileError(f"{path}: not valid TOML: {error}") from error
-    _refuse_unknown(path, "", data, ("gate", "metrics", "override"))
+    _refuse_unknown(path, "", data, ("gate", "compare", "metrics", "override"))
+    luck = _numbers(path, "compare", data.get("compare"), ("process_luck",))
+    if "process_luck" not in luck:
+        raise FileError(f"{path}: field 'compare' lacks process_luck")
     plans = {name: _plan(path, name, table) for name, table in _table(path, "gate", data.get("gate")).items()}
     metrics = {}
     for name, table in _table(path, "metrics", data.get("metrics")).items():
@@ -142,7 +154,13 @@ def read_rules(path: Path = PATH) -> Rules:
     overrides = data.get("override", [])
     if not isinstance(overrides, list):
         raise FileError(f"{path}: field 'override' is no array of tables; write [[override]]")
-    return Rules(path, plans, metrics, tuple(_override(path, i, table, metrics) for i, table in enumerate(overrides)))
+    return Rules(
+        path,
+        plans,
+        metrics,
+        luck["process_luck"],
+        tuple(_override(path, i, table, metrics) for i, table in enumerate(overrides)),
+    )
 
 
 def _plan(path: Path, device: str, table: object) -> Plan:
@@ -174,11 +192,13 @@ def _override(
     return case, metric, _numbers(path, field_name, found)
 
 
-def _numbers(path: Path, field_name: str, table: object) -> dict[str, float]:
+def _numbers(
+    path: Path, field_name: str, table: object, known: Iterable[str] = tuple(Rule.__dataclass_fields__)
+) -> dict[str, float]:
     found = _table(path, field_name, table)
-    _refuse_unknown(path, field_name + ".", found, Rule.__dataclass_fields__)
+    _refuse_unknown(path, field_name + ".", found, known)
     for name, value in found.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
             raise FileError(f"{path}: field '{field_name}.{name}' is {value!r}; expected a number of at least 0")
     return {name: float(value) for name, value in found.items()}
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from reports.measure import case_id, split_case_id
 from reports.regression.change import Samples
-from reports.regression.results import Key, ResultFile, samples
-from reports.regression.rules import KINDS, Scale
+from reports.regression.results import Key, ResultFile, Values, samples
 
 REFERENCE = "normal"
 
@@ -66,34 +65,31 @@ class Sides:
     unit: str
     is_ratio: bool
 
-    def samples(self, key: Key, metric: str) -> tuple[Samples | None, Samples | None]:
-        """Return a metric's samples of both sides; None where it is undefined."""
+    def samples(self, key: Key, metric: str) -> tuple[Samples | Values, Samples | Values]:
+        """Return a metric's samples of both sides, or why a side has none."""
         base, head = self.base, self.head
         if self.is_paired:
             both = [pair for pair in zip(base, head, strict=True) if all(key in file.cases for file in pair)]
             base, head = [pair[0] for pair in both], [pair[1] for pair in both]
         return self._values(base, key, metric), self._values(head, key, metric)
 
-    def _values(self, files: Sequence[ResultFile], key: Key, metric: str) -> Samples | None:
+    def reference_mean(self, key: Key, metric: str) -> float:
+        """Return the base side's mean of a metric of `normal` in the same experiment."""
+        found = samples(self.base, reference(key), metric)
+        return 1.0 if isinstance(found, Values) else float(np.mean([np.mean(rounds) for rounds in found]))
+
+    def _values(self, files: Sequence[ResultFile], key: Key, metric: str) -> Samples | Values:
         if self.is_ratio:
-            if KINDS[metric].scale is Scale.DIFFERENCE:
-                return None
-            normal = reference(key)
-            files = [file for file in files if normal in file.cases]
-            found = _ratios(samples(files, key, metric), samples(files, normal, metric))
-        else:
-            found = samples(files, key, metric)
-        # A metric that is undefined in any round has no mean over rounds that can be compared.
-        if not found or any(value is None for rounds in found for value in rounds):
-            return None
+            files = [file for file in files if reference(key) in file.cases]
+        found = samples(files, key, metric)
+        if isinstance(found, Values):
+            return found
+        if self.is_ratio:
+            by = samples(files, reference(key), metric)
+            if isinstance(by, Values) or not all(value for rounds in by for value in rounds):
+                return Values.UNDEFINED
+            # Rounds of one process are paired.
+            found = [[a / b for a, b in zip(own, other, strict=False)] for own, other in zip(found, by, strict=False)]
         if self.unit == "process":
-            return np.array([np.mean(rounds) for rounds in found], dtype=np.float64)  # type: ignore[arg-type] # no None
+            return np.array([np.mean(rounds) for rounds in found], dtype=np.float64)
         return np.array([value for rounds in found for value in rounds], dtype=np.float64)
-
-
-def _ratios(own: list[list[float | None]], reference: list[list[float | None]]) -> list[list[float | None]]:
-    """Return own / reference round by round: rounds of one process are paired."""
-    return [
-        [None if a is None or not b else a / b for a, b in zip(rounds, by, strict=False)]
-        for rounds, by in zip(own, reference, strict=False)
-    ]

@@ -86,7 +86,7 @@ def method_lines(found: Comparison) -> list[str]:
     """Return in sentences how the rows were judged and how sure they are."""
     method = found.method
     sides = [f"{name}: {_commits(files)}, {_count(len(files), 'run')}" for name, files in _named(found)]
-    if all(row.change.is_exact for row in found.judged):
+    if found.judged and all(row.change.is_exact for row in found.judged):
         return [*sides, "Virtual time is exact: any change of any metric counts."]
     looks = "" if method.num_looks == 1 else f" × {method.num_looks} looks"
     samples = "pairs of processes" if method.is_paired else f"unpaired {UNITS[method.unit]}"
@@ -101,8 +101,13 @@ def method_lines(found: Comparison) -> list[str]:
         lines.append("Unlike machines: only ratios to normal of the same run are compared.")
     if not method.is_paired:
         lines.append(
-            "The weaker test: runs made apart from each other do not share the machine's mood, and rounds of one "
-            "process share its luck; `python -m reports gate` compares pairs."
+            "The weaker test: the rates hold only if the machine was in the same state in all runs. "
+            "`python -m reports gate` compares pairs."
+        )
+    if method.luck:
+        lines.append(
+            f"Too few runs to see how processes differ: assumed is a standard deviation of {method.luck:.2%} between "
+            "the two sides (process_luck in perf/gate.toml)."
         )
     return lines
 
@@ -121,11 +126,12 @@ def _count(number: int, noun: str) -> str:
 
 
 def changed_cases(found: Comparison) -> list[tuple[str, list[str]]]:
-    """Return the lists of cases that exist on one side only or cannot be compared, with their titles."""
+    """Return the lists of cases that exist on one side only, cannot be compared or failed, with their titles."""
     lists = [
         ("only in base (renamed or removed?)", found.only_base),
         ("only in head (renamed or new?)", found.only_head),
         ("not comparable", found.incomparable),
+        ("failed in head", found.failed),
     ]
     return [(title, cases) for title, cases in lists if cases]
 
@@ -214,6 +220,7 @@ def to_json(found: Comparison, *, allow_changed_cases: bool) -> dict[str, Any]:
         "only_in_base": found.only_base,
         "only_in_head": found.only_head,
         "incomparable": found.incomparable,
+        "failed_in_head": found.failed,
         "notes": found.notes,
         "rows": [
             {

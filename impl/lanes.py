@@ -1,0 +1,39 @@
+"""Looks up what runs on a thread or an engine at a time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+
+from impl.timeline import Span
+
+
+class Lane:
+    """Stretches of one thread or engine that do not overlap, in order, for looking up what runs when."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self.spans = sorted([span for span in spans if span.end_ns > span.start_ns], key=attrgetter("start_ns"))
+        self._starts = [span.start_ns for span in self.spans]
+        self._ends = [span.end_ns for span in self.spans]
+
+    def at(self, time_ns: int) -> Span | None:
+        """Return what runs at a time."""
+        index = bisect_right(self._starts, time_ns) - 1
+        return self.spans[index] if index >= 0 and self._ends[index] > time_ns else None
+
+    def bounds(self, start_ns: int, end_ns: int) -> list[int]:
+        """Return the times inside a stretch at which something begins or ends."""
+        first, last = bisect_left(self._ends, start_ns), bisect_right(self._starts, end_ns)
+        return [time for span in self.spans[first:last] for time in (span.start_ns, span.end_ns)]
+
+
+def united(spans: Iterable[Span]) -> list[Span]:
+    """Return stretches in which at least one of the spans runs."""
+    found: list[Span] = []
+    for span in sorted(spans, key=attrgetter("start_ns")):
+        if found and span.start_ns <= found[-1].end_ns:
+            found[-1] = found[-1]._replace(end_ns=max(found[-1].end_ns, span.end_ns))
+        else:
+            found.append(span)
+    return found

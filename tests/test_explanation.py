@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from impl.attribution import Cause
+from impl.gpu_time import GpuCause
+from perf.experiments import DYNAMIC_BATCHING, SATURATED
+from reports.__main__ import main
+from reports.explanation import Explained, explain, sentence
+from reports.measure import Experiment
+from tests.build import attempt
+
+
+def of(experiment: Experiment, name: str) -> Explained:
+    return explain(name, [attempt(experiment.schedulers[name], experiment.scenario)] * 2)
+
+
+def test_means_add_up_to_the_mean_ttft_and_shares_to_one() -> None:
+    for name in ("normal", "overlap"):
+        result = attempt(DYNAMIC_BATCHING.schedulers[name], DYNAMIC_BATCHING.scenario)
+        found = explain(name, [result])
+        assert found.ttft_ns == pytest.approx(result.metrics.summary.ttft_mean_ns)
+        assert sum(found.gpu.values()) == pytest.approx(1)
+        assert found.gpu[GpuCause.BUSY] == pytest.approx(1 - result.metrics.summary.gpu_idle_share)
+        assert explain(name, [result] * 3).ttft_ns == pytest.approx(found.ttft_ns)
+
+
+def test_the_sentence_names_what_makes_the_difference_largest_first() -> None:
+    assert sentence(of(SATURATED, "normal"), of(SATURATED, "overlap")) == (
+        "overlap's mean TTFT is 19.3 % below normal's (1,668.000 against 2,068.000 ms): "
+        "-652.000 ms queue wait, +252.000 ms behind earlier forwards."
+    )
+    assert " 27.4 % above normal's " in sentence(of(DYNAMIC_BATCHING, "normal"), of(DYNAMIC_BATCHING, "overlap"))
+
+
+def test_small_differences_are_added_up_and_never_lost() -> None:
+    before = Explained("a", {Cause.QUEUE: 100e6, Cause.OWN_PRE: 1e6}, {})
+    after = Explained("b", {Cause.QUEUE: 80e6, Cause.OWN_PRE: 1.4e6, Cause.HAND_OFF: 0.5e6}, {})
+    assert sentence(before, after).endswith(": -20.000 ms queue wait, +0.900 ms everything else.")
+    assert sentence(before, before).endswith(": +0.000 ms everything else.")
+
+
+def test_the_command_prints_causes_and_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "starved", "normal", "overlap"]) == 0
+    output = capsys.readouterr().out
+    assert "inserted pre" in output
+    assert "GPU idle while the CPU prepares" in output
+    assert output.splitlines()[-1].startswith("overlap's mean TTFT is 28.4 % below normal's")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nothing"], "no experiment 'nothing'; there are: prototype, saturated"),
+        (["saturated", "normal", "mine"], "experiment 'saturated' has no scheduler 'mine'; it has normal, overlap"),
+    ],
+)
+def test_unknown_names_are_told_with_what_there_is(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", *arguments]) == 2
+    assert told in capsys.readouterr().err
