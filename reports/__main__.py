@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TextIO
 
 from reports.commands import compare, error_rates, explain, gate, history, html, table
 from reports.files import FileError
@@ -41,9 +43,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default this process's own.
 
     Returns:
-        The command's exit code: 2 for unusable input, 130 after Ctrl-C.
+        The command's exit code: 2 for unusable input or output, 130 after Ctrl-C.
     """
     parsed = make_parser().parse_args(arguments)
+    try:
+        code = _run(parsed)
+        print(end="", flush=True)
+        return code
+    except BrokenPipeError:  # as in `python -m reports compare … | head`
+        code = CUT_OFF
+    except OSError as error:  # as of a full disk behind the output, or a temporary folder that is none
+        code = Exit.UNUSABLE
+        with suppress(OSError):
+            print(f"ended without a result: {error}", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        _let_go(stream)
+    return code
+
+
+def _run(parsed: argparse.Namespace) -> int:
     try:
         return int(parsed.run(parsed))
     except FileError as error:
@@ -52,9 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: nothing was decided", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # as in `python -m reports compare … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CUT_OFF
+
+
+def _let_go(stream: TextIO) -> None:
+    """Drop what a stream cannot take, or Python tries again at its end and replaces the exit code."""
+    try:
+        print(end="", file=stream, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -122,6 +122,8 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically: either the whole new file is there afterwards, or the old one.
 
+    What is no regular file, as a device or a pipe, cannot be replaced and is written to; a symbolic link stays one.
+
     Raises:
         FileError: if the folder cannot be written, or has no room.
     """
@@ -132,6 +134,10 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -156,6 +162,22 @@ def require_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise FileError(f"{folder}: no file can be written there: {error}; choose another folder") from error
+
+
+def require_writable_file(path: Path) -> None:
+    """Refuse a path that `write_bytes` could not write: before work whose result would be lost.
+
+    Raises:
+        FileError: if it is a folder, or cannot be written.
+    """
+    try:
+        is_replaced = path.is_file() or not path.exists()
+        if not is_replaced and (path.is_dir() or not os.access(path, os.W_OK)):
+            raise FileError(f"{path}: cannot be written; choose another file")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error}; choose another file") from error
+    if is_replaced:
+        require_writable(Path(os.path.realpath(path)).parent)
 
 
 def require_number(path: Path, field: str, value: object) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -150,7 +151,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append(claim_record(claim, Evidence(device, {}), "was not run").as_property())
     reason = why_no_cuda() if on_gpu else None
     if on_gpu and reason is None and config.getoption("--require-baseline"):
-        _require_baseline()
+        require_baseline()
     if reason is not None:
         if not config.getoption("--gpu-optional"):
             raise pytest.UsageError(f"no usable CUDA device: {reason} (--gpu-optional skips what needs one)")
@@ -158,11 +159,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"no usable CUDA device: {reason}"))
 
 
-def _require_baseline() -> None:
+def require_baseline() -> None:
     """Stop before any test if there is nothing to compare with."""
     path = file_for("cuda", describe_gpu()["gpu"])
-    if not path.exists():
-        raise pytest.UsageError(f"--require-baseline: {path} does not exist; record it with --update-baselines REASON")
+    try:
+        is_empty = Baselines.read(path).is_empty
+    except FileError as error:
+        raise pytest.UsageError(f"--require-baseline: {error}") from error
+    if is_empty:
+        raise pytest.UsageError(f"--require-baseline: {path} has no case; record it with --update-baselines REASON")
 
 
 def _require_one_process_for_real_devices(config: pytest.Config) -> None:
@@ -175,14 +180,17 @@ def _require_one_process_for_real_devices(config: pytest.Config) -> None:
 def _require_something_to_compare(config: pytest.Config) -> None:
     """Stop before any test where what is asked for would be silently left out."""
     option = config.option
-    if option.update_baselines is not None and not option.update_baselines.strip():
-        raise pytest.UsageError("--update-baselines: the reason is empty; say why the baselines change")
-    if option.update_baselines is not None and Path(option.update_baselines).exists():
+    if option.update_baselines is not None and not is_reason(option.update_baselines):
         raise pytest.UsageError(
-            f"--update-baselines {option.update_baselines!r} is a path; expected a reason before it"
+            f"--update-baselines {option.update_baselines!r}: that is no reason; "
+            "say in two words or more why the baselines change, before any path"
         )
-    if option.update_baselines is not None and option.no_baseline:
-        raise pytest.UsageError("--update-baselines and --no-baseline exclude each other")
+    for name, is_asked in {
+        "--update-baselines": option.update_baselines is not None,
+        "--require-baseline": option.require_baseline,
+    }.items():
+        if is_asked and option.no_baseline:
+            raise pytest.UsageError(f"{name} and --no-baseline exclude each other")
     wants_results = option.benchmark_json or option.benchmark_compare_fail
     is_off = option.benchmark_disable or getattr(option, "numprocesses", None)
     if wants_results and is_off and not option.benchmark_enable:
@@ -195,6 +203,13 @@ def _require_something_to_compare(config: pytest.Config) -> None:
             f"--benchmark-compare-fail: {option.benchmark_storage} holds no run to compare with; "
             "store one first with --benchmark-autosave"
         )
+
+
+def is_reason(text: str) -> bool:
+    """Return whether a text says why, and is not what was to follow it: a path, a node id, another option."""
+    text = text.strip()
+    is_other = "::" in text or text.endswith(".py") or text.startswith("-") or os.path.exists(text)
+    return len(text.split()) >= 2 and not is_other
 
 
 def _has_stored_run(option: argparse.Namespace) -> bool:

@@ -56,17 +56,22 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
-        # A wrapper, and the first: pytest-benchmark writes its files in a wrapper of its own.
-        if exitstatus == pytest.ExitCode.INTERRUPTED or self._is_interrupted:
+        # A wrapper, and the first: pytest-benchmark writes its files in a wrapper of its own, and fails in one.
+        is_interrupted = exitstatus == pytest.ExitCode.INTERRUPTED or self._is_interrupted
+        if is_interrupted:
             self._withhold_benchmark_files(session.config)
-        elif (
-            self._config.getoption("--update-baselines") is not None
-            and not hasattr(session.config, "workerinput")
-            and not self._update_baselines()
-            and exitstatus == pytest.ExitCode.OK
-        ):
+        yield
+        is_worker = hasattr(session.config, "workerinput")
+        if self._config.getoption("--update-baselines") is None or is_interrupted or is_worker:
+            return
+        # Only now is it known how the session ends; the summary has been printed already.
+        is_complete, notes = self._update_baselines(session.exitstatus)
+        if not is_complete and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        return (yield)
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            for note in notes:
+                terminal.write_line(note)
 
     def _withhold_benchmark_files(self, config: pytest.Config) -> None:
         """Keep pytest-benchmark from writing half a result over a whole one; it has no switch for that."""
@@ -75,23 +80,28 @@ class Recorder:
             benchmarks.json = benchmarks.save = benchmarks.autosave = None
             self._notes.append("interrupted: no benchmark JSON was written")
 
-    def _update_baselines(self) -> bool:
-        """Write what ran if all of it passed; return whether everything that should be written was."""
-        if self._failed:
+    def _update_baselines(self, status: int) -> tuple[bool, list[str]]:
+        """Write what ran if all of the session went well.
+
+        Returns:
+            Whether everything that should be written was, and what to tell the user.
+        """
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             failed = "1 test" if len(self._failed) == 1 else f"{len(self._failed)} tests"
-            self._notes.append(f"baselines not updated: {failed} failed, and a failing run never becomes a baseline")
-            return False
+            what = f"{failed} failed" if self._failed else f"pytest ends with {int(status)}"
+            return False, [f"baselines not updated: {what}, and a failing run never becomes a baseline"]
+        notes = []
         devices = {device for _, device in (*self._cases, *self._claims)}
         is_complete = True
         for device in sorted(devices):
             try:
-                self._notes.append(self._update_device(device))
+                notes.append(self._update_device(device))
             except FileError as error:
-                self._notes.append(f"baseline not updated: {error}")
+                notes.append(f"baseline not updated: {error}")
                 is_complete = False
         if not devices:
-            self._notes.append("baselines not updated: no case and no claim ran")
-        return is_complete
+            notes.append("baselines not updated: no case and no claim ran")
+        return is_complete, notes
 
     def _update_device(self, device: str) -> str:
         facts = describe(device)

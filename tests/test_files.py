@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.files import FileError, read_json, require_number, write_json
+from reports.files import FileError, read_json, require_number, require_writable_file, write_json, write_text
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,45 @@ def test_a_file_with_undefined_values_is_not_written(value: float, tmp_path: Pat
         write_json(path, {"schema": 1, "x": value})
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["some.json"]
+
+
+def test_a_symbolic_link_stays_one_and_its_target_is_written(tmp_path: Path) -> None:
+    target, link = tmp_path / "far" / "target.json", tmp_path / "link.json"
+    target.parent.mkdir()
+    target.write_text("old")
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert not target.is_symlink()
+    assert os.listdir(target.parent) == ["target.json"]
+
+
+def test_what_is_no_regular_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert pipe.is_fifo()
+    write_text(Path(os.devnull), "new")
+    assert Path(os.devnull).is_char_device()
+    with pytest.raises(FileError, match=r"not written: .*s a directory"):
+        write_text(tmp_path, "new")
+
+
+def test_a_file_that_could_not_be_written_is_refused_before_and_others_are_left_as_they_are(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("old")
+    for path in (old, tmp_path / "new" / "new.json", Path(os.devnull)):
+        require_writable_file(path)
+    assert old.read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["new", "old.json"]
+    assert os.listdir(tmp_path / "new") == []
+    for path in (tmp_path, old / "below.json", tmp_path / ("x" * 5000)):
+        with pytest.raises(FileError, match=r"no file can be written there|cannot be written"):
+            require_writable_file(path)
 
 
 @pytest.mark.parametrize("step", ["os.replace", "os.chmod"])

@@ -129,6 +129,20 @@ def test_a_head_whose_case_fails_is_a_regression_and_such_a_base_is_unusable(rep
     assert errors.splitlines()[-1].startswith("base ")
 
 
+def test_a_case_that_head_skips_does_not_pass(repository: Path) -> None:
+    edit(
+        repository,
+        "perf/test_cases.py",
+        "    rounds = lab.rounds",
+        '    if case.scheduler == "overlap":\n        pytest.skip("not now")\n    rounds = lab.rounds',
+    )
+    code, output, errors = gate(repository, "--base", "HEAD~1", "--json", "../out.json")
+    assert (code, output) == (1, "")
+    told = "2 cases left no result, the first: perf/test_cases.py::test_case[first-overlap-virtual]: skipped"
+    assert errors.splitlines()[-1].endswith(told)
+    assert json.loads((repository.parent / "out.json").read_text())["result"] == "REGRESSION"
+
+
 def test_renamed_cases_fail_unless_allowed(repository: Path) -> None:
     edit(repository, "perf/experiments.py", 'Scenario("second"', 'Scenario("other"')
     code, output, _ = gate(repository, "--base", "HEAD~1")
@@ -187,7 +201,7 @@ def test_results_are_never_overwritten(repository: Path) -> None:
     assert "cannot be used for output" in errors
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_leaves_nothing_behind(number: signal.Signals, repository: Path) -> None:
     edit(
         repository,

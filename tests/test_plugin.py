@@ -18,6 +18,8 @@ import pytest
 
 from impl.machines import why_no_cuda
 from impl.metrics import Summary
+from reports import plugin
+from reports.plugin import is_reason
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ["first-normal", "first-overlap", "first-overlap_post_thread", "second-normal", "second-overlap"]
@@ -89,7 +91,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     claims = {"test_overlap_raises_throughput": {"section": "7", "value": 0.3594}}
     article = {"schema": 1, "claims": claims, "cases": {}}
     (suite / "baselines" / "article.json").write_text(json.dumps(article))
-    status, output = run(suite, "--update-baselines=first")
+    status, output = run(suite, "--update-baselines=first record")
     assert status == 0, output
     assert "virtual.json: 5 cases and 2 claims ran and passed, 5 and " in output
     return suite
@@ -267,16 +269,91 @@ def test_a_failing_run_never_becomes_a_baseline(fail: Callable[[Path], object], 
     assert re.search(r"baselines not updated: [12] tests? failed, and a failing run never becomes a baseline", output)
 
 
+UPDATING = "--update-baselines=slower stages"
+
+
+def test_a_collection_error_never_becomes_a_baseline(suite: Path) -> None:
+    change_experiments(suite)
+    (suite / "perf" / "test_broken.py").write_text("import no_such_module")
+    before = baseline(suite).read_bytes()
+    status, output = run(suite, UPDATING, "--continue-on-collection-errors")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert baseline(suite).read_bytes() == before
+    assert "baselines not updated: pytest ends with 1, and a failing run never becomes a baseline" in output
+
+
+def test_an_internal_error_never_becomes_a_baseline(suite: Path) -> None:
+    change_experiments(suite)
+    (suite / "perf" / "conftest.py").write_text(
+        "def pytest_runtest_logreport(report):\n    assert 'second-overlap' not in report.nodeid"
+    )
+    before = baseline(suite).read_bytes()
+    status, output = run(suite, UPDATING)
+    assert status == pytest.ExitCode.INTERNAL_ERROR
+    assert baseline(suite).read_bytes() == before
+    assert "baselines not updated: pytest ends with 3, and" in output
+
+
+def test_a_regression_that_pytest_benchmark_finds_never_becomes_a_baseline(suite: Path) -> None:
+    assert run(suite, "--benchmark-autosave")[0] == 0
+    change_experiments(suite)
+    before = baseline(suite).read_bytes()
+    status, output = run(suite, UPDATING, "--benchmark-compare", "--benchmark-compare-fail=mean:5%")
+    assert status != 0
+    assert "Performance has regressed" in output
+    assert baseline(suite).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "perf", "faster", "perf/test_cases.py::test_case[a b]", "a new test.py", "--rounds 3", "x" * 5000]
+)
+def test_what_follows_a_forgotten_reason_is_none(text: str) -> None:
+    assert not is_reason(text)
+
+
+def test_a_path_with_a_space_is_no_reason_and_a_sentence_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("new stages").touch()
+    assert not is_reason("new stages")
+    assert is_reason("slower stages")
+    assert is_reason("slower stages, " * 1000), "longer than any path"
+
+
+def test_without_a_reason_nothing_runs(suite: Path) -> None:
+    status, output = run(suite, "--update-baselines", "perf/test_cases.py")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--update-baselines 'perf/test_cases.py': that is no reason; say in two words or more why" in output
+
+
+def test_a_required_baseline_holds_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "gpu.json"
+    monkeypatch.setattr(plugin, "describe_gpu", lambda: {"gpu": "any"})
+    monkeypatch.setattr(plugin, "file_for", lambda device, gpu: path)
+    with pytest.raises(pytest.UsageError, match=r"gpu\.json has no case; record it with --update-baselines REASON"):
+        plugin.require_baseline()
+    path.write_text('{"schema": 1, "machine": {}, "cases": {}, "claims": {"some claim": 0.5}}')
+    with pytest.raises(pytest.UsageError, match=r"gpu\.json has no case; record it"):
+        plugin.require_baseline()
+    path.write_text('{"schema": 1')
+    with pytest.raises(pytest.UsageError, match=r"gpu\.json: not valid JSON"):
+        plugin.require_baseline()
+
+
+@pytest.mark.parametrize("option", ["--require-baseline", UPDATING])
+def test_nothing_is_both_wanted_and_left_out(option: str, suite: Path) -> None:
+    status, output = run(suite, option, "--no-baseline")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert f"{option.partition('=')[0]} and --no-baseline exclude each other" in output
+
+
 def test_a_baseline_changes_only_with_a_reason_which_it_keeps(suite: Path) -> None:
     before = baseline(suite).read_bytes()
     status, output = run(suite, "--update-baselines=nothing changed")
     assert status == 0
     assert baseline(suite).read_bytes() == before, "equal values are no change and need no entry"
     change_experiments(suite)
-    for reason, told in {" ": "the reason is empty", "perf": "'perf' is a path; expected a reason"}.items():
-        status, output = run(suite, f"--update-baselines={reason}")
-        assert status == pytest.ExitCode.USAGE_ERROR
-        assert told in output
     status, output = run(suite, "--update-baselines=slower stages", "--scheduler", "my_engine.loops:mine")
     assert status == 0, output
     after = json.loads(baseline(suite).read_text())
@@ -291,14 +368,14 @@ def test_updating_some_cases_keeps_the_others(suite: Path) -> None:
     for case in before["cases"].values():
         case["total_ns"] = 1
     baseline(suite).write_text(json.dumps(before))
-    status, output = run(suite, "--update-baselines=again", "-k", "first-overlap-virtual")
+    status, output = run(suite, "--update-baselines=once more", "-k", "first-overlap-virtual")
     assert status == 0, output
     after = json.loads(baseline(suite).read_text())
     assert {case for case in after["cases"] if after["cases"][case]["total_ns"] != 1} == {"first/overlap"}
     assert after["claims"] == before["claims"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["--update-baselines=again"]], ids=["comparing", "updating"])
+@pytest.mark.parametrize("arguments", [[], ["--update-baselines=once more"]], ids=["comparing", "updating"])
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -352,7 +429,7 @@ def test_ctrl_c_overwrites_neither_benchmarks_nor_baselines(suite: Path) -> None
     change_experiments(suite)
     (suite / "out.json").write_text("the last whole result")
     before = baseline(suite).read_bytes()
-    process = start(suite, "--benchmark-json=out.json", "--update-baselines=again")
+    process = start(suite, "--benchmark-json=out.json", "--update-baselines=once more")
     deadline_s = time.monotonic() + 60
     while not (suite / "started").exists() and time.monotonic() < deadline_s and process.poll() is None:
         time.sleep(0.05)

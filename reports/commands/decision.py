@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from reports.files import write_json, write_text
+from reports.files import require_writable_file, write_json, write_text
 from reports.regression.comparison import Comparison, Exit
-from reports.regression.views import to_json, to_markdown, to_text
+from reports.regression.views import SCHEMA, to_json, to_markdown, to_text
 
 EXIT_CODES = (
     "exit codes: 0 nothing worse, and the data could have shown it; 1 a regression, or cases changed; "
@@ -26,6 +27,17 @@ def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def require_outputs(arguments: argparse.Namespace) -> None:
+    """Refuse files that cannot be written: before anything is measured.
+
+    Raises:
+        FileError: naming the file.
+    """
+    for path in (arguments.markdown, arguments.json):
+        if path:
+            require_writable_file(path)
+
+
 def show(found: Comparison, arguments: argparse.Namespace) -> Exit:
     """Print a comparison, write its files, and return the exit code.
 
@@ -39,3 +51,18 @@ def show(found: Comparison, arguments: argparse.Namespace) -> Exit:
     if arguments.json:
         write_json(arguments.json, to_json(found, allow_changed_cases=allow))
     return found.exit_code(allow_changed_cases=allow)
+
+
+def show_failure(error: Exception, code: Exit, arguments: argparse.Namespace) -> Exit:
+    """Print why there is no comparison, write that into the files in place of older results, and return the exit code.
+
+    Raises:
+        FileError: if a file cannot be written.
+    """
+    print(error, file=sys.stderr)
+    if arguments.markdown:
+        write_text(arguments.markdown, f"### Overlap scheduling: {code.name}\n\n`{error}`\n")
+    if arguments.json:
+        told = {"schema": SCHEMA, "result": code.name, "exit_code": int(code), "sentence": str(error), "rows": []}
+        write_json(arguments.json, told)
+    return code

@@ -9,9 +9,10 @@ import tempfile
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
-from reports.commands.decision import add_decision_arguments, show
-from reports.files import FileError, write_text
+from reports.commands.decision import add_decision_arguments, require_outputs, show, show_failure
+from reports.files import FileError
 from reports.machine import ROOT
 from reports.regression.checkout import require_clean, resolve, worktree
 from reports.regression.comparison import Comparison, Exit
@@ -43,22 +44,34 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         FileError: for unusable input, and if a side cannot be measured.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what ends a CI job must not leave a worktree behind
+    interrupt_on_signals()
     base = resolve(ROOT, "--base", arguments.base)
     head = resolve(ROOT, "--head", arguments.head)
     require_clean(ROOT)
+    require_outputs(arguments)
     folder = prepare_folder(arguments.output, base, head)
     try:
         found = measure(base, head, arguments.device, arguments.rules, folder)
     except CasesFailed as error:
         code = Exit.UNUSABLE if error.side == "base" else Exit.REGRESSION
-        print(error, file=sys.stderr)
-        if arguments.markdown:
-            write_text(arguments.markdown, f"### Overlap scheduling: {code.name}\n\n`{error}`\n")
-        return code
+        return show_failure(error, code, arguments)
     code = show(found, arguments)
     say(f"every process's JSON: {folder}")
     return code
+
+
+def interrupt_on_signals() -> None:
+    """Let what ends a CI job or a terminal leave as little behind as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in watched:  # they come in pairs, to a process and to its group: the second must not stop the removal
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    watched = [each for each in every if signal.getsignal(each) is not signal.SIG_IGN]  # nohup ignores one of them
+    for each in watched:
+        signal.signal(each, interrupt)
 
 
 def prepare_folder(wanted: Path | None, base: str, head: str) -> Path:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from reports.files import FileError
+from reports.regression import processes
 
 
 def git(repository: Path, *arguments: str) -> str:
-    """Run git in a repository and return what it prints.
+    """Run git in a repository, without the user's hooks, and return what it prints.
 
     Raises:
         FileError: with git's own last line, if it fails or is not there.
     """
-    command = ["git", "-C", str(repository), *arguments]
+    command = ["git", "-C", str(repository), "-c", f"core.hooksPath={os.devnull}", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = processes.run(command, processes.environment())
     except OSError as error:
-        raise FileError(f"git cannot be run: {error}; install git") from error
+        raise FileError(f"git cannot be run: {error}; it must be installed, and temporary files possible") from error
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise FileError(f"{repository}: git {arguments[0]} failed: {lines[-1]}")
@@ -32,10 +33,11 @@ def resolve(repository: Path, option: str, ref: str) -> str:
     """Return the full hash of a commit.
 
     Raises:
-        FileError: if the ref names none.
+        FileError: if the ref names none, and with git's own words if there is no repository to look in.
     """
     if ref.startswith("-"):
         raise FileError(f"{option} {ref!r}: no commit; expected a branch, a tag or a hash")
+    git(repository, "rev-parse", "--git-dir")
     try:
         return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     except FileError as error:
@@ -64,6 +66,11 @@ def require_clean(repository: Path) -> None:
 def worktree(repository: Path, commit: str, folder: Path) -> Iterator[Path]:
     """Check out a commit into a folder that is removed again, also after an interruption.
 
+    Args:
+        repository: the user's; no other worktree of it is touched.
+        commit: what to check out.
+        folder: an absolute path without symbolic links, as git lists worktrees by those.
+
     Raises:
         FileError: if git cannot.
     """
@@ -72,4 +79,6 @@ def worktree(repository: Path, commit: str, folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        git(repository, "worktree", "prune")
+        if f"worktree {folder}" in git(repository, "worktree", "list", "--porcelain").splitlines():
+            # Twice, as git keeps a worktree locked until it is whole.
+            git(repository, "worktree", "remove", "--force", "--force", str(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,12 +15,15 @@ import pytest
 
 from impl.errors import RunInvalid
 from reports.files import FileError
+from reports.measure import split_case_id
+from reports.regression import processes
 from reports.regression.results import ResultFile, read_result
 
 MARKS = {"virtual": (), "cpu": ("-m", "cpu"), "cuda": ("-m", "gpu")}
 """pytest's options that choose a device."""
 CASES = "perf/test_cases.py"
-TIMEOUT_S = 1800
+TIMEOUT_S = 300
+"""Twenty times what a process takes on a GPU: one that hangs is named before the time of a CI job is over."""
 COLLECT = """
 import sys, pytest
 import impl, reports, perf.experiments
@@ -30,7 +34,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 class CasesFailed(Exception):
-    """A case of a commit fails: wrong tokens, a lost request, a stall. The message says which."""
+    """A case of a commit fails: wrong tokens, a lost request, a stall, no result. The message says which."""
 
     def __init__(self, side: str, message: str) -> None:
         super().__init__(message)
@@ -74,50 +78,50 @@ class Suite:
         """Run cases once, in a process of their own, and return what it wrote.
 
         Raises:
-            CasesFailed: if a case fails.
+            CasesFailed: if a case fails or leaves no result.
             RunInvalid: if the machine was too busy to measure.
             FileError: if the process was killed, or could not run.
         """
         arguments = ["--no-baseline", f"--rounds={rounds}", f"--benchmark-json={output}", *MARKS[self.device]]
+        output.unlink(missing_ok=True)  # of an attempt before this one
         done = self._python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments, *nodes)
         if done.returncode < 0:
             name = signal.Signals(-done.returncode).name
             raise FileError(f"{self}: its process was killed by {name}: that run is invalid, not slow; run again")
         if done.returncode == pytest.ExitCode.TESTS_FAILED:
-            failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            first = failed[0] if failed else _last_line(done)
+            # Python too ends with this status, as after an error while the results are written: then no case is named.
+            named = (f"FAILED {CASES}::", f"ERROR {CASES}::")
+            failed = [line for line in done.stdout.splitlines() if line.startswith(named)]
             if failed and all(RunInvalid.__name__ in line for line in failed):
-                raise RunInvalid(f"{self}: {first}")
-            raise CasesFailed(self.side, f"{self}: {len(failed)} cases fail, the first: {first}")
-        if done.returncode != pytest.ExitCode.OK or not output.exists():
+                raise RunInvalid(f"{self}: {failed[0]}")
+            if failed:
+                raise CasesFailed(self.side, f"{self}: {len(failed)} cases fail, the first: {failed[0]}")
+        if done.returncode != pytest.ExitCode.OK:
             raise FileError(f"{self}: pytest ended with {done.returncode}: {_last_line(done)}")
-        return read_result(output)
+        found = read_result(output) if output.exists() else None  # none is written if every case is skipped
+        missing = [node for node in nodes if found is None or node not in _nodes(found)]
+        if found is None or missing:
+            told = f"{len(missing)} cases left no result, the first: {missing[0]}: skipped"
+            raise CasesFailed(self.side, f"{self}: {told}")
+        return found
 
     def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-        environment["COLUMNS"] = "500"  # so that pytest's summary names the error behind each failure
-        environment["PYTHONPATH"] = os.pathsep.join([str(self.root), *filter(None, [environment.get("PYTHONPATH")])])
-        # A session of its own: Ctrl-C reaches only the gate, which then ends the process and everything it started.
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=self.root,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        variables = {name: value for name, value in processes.environment().items() if name != "PYTEST_ADDOPTS"}
+        variables["COLUMNS"] = "500"  # so that pytest's summary names the error behind each failure
+        variables["PYTHONPATH"] = os.pathsep.join([str(self.root), *filter(None, [variables.get("PYTHONPATH")])])
         try:
-            output, errors = process.communicate(timeout=TIMEOUT_S)
+            return processes.run([sys.executable, *arguments], variables, folder=self.root, timeout_s=TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            raise FileError(f"{self}: its process did not end within {TIMEOUT_S} s") from error
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+            command = shlex.join(["pytest", "-v", CASES, *MARKS[self.device]])
+            raise FileError(
+                f"{self}: its process did not end within {TIMEOUT_S} s; if the machine has no other work, a case "
+                f"hangs: check that commit out and find it with: {command}"
+            ) from error
+
+
+def _nodes(found: ResultFile) -> set[str]:
+    """Return the node ids of the cases that left a result."""
+    return {f"{CASES}::test_case[{'-'.join(split_case_id(key.case))}-{key.device}]" for key in found.cases}
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
