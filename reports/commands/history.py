@@ -44,8 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         FileError: for unusable input, a folder that cannot be written, or without matplotlib.
     """
+    from reports.pictures import require_pictures
     from reports.regression.history import DEFAULT_METRICS, trace
-    from reports.regression.history_figures import draw, require_pictures
+    from reports.regression.history_figures import draw
     from reports.regression.history_text import to_text
 
     require_pictures()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from reports.files import FileError
+from reports.pictures import style, to_bytes
 from reports.regression.change import Samples
 from reports.regression.history import Commit, History
 from reports.regression.history_text import direction, is_notable, name_of, title
@@ -39,45 +37,13 @@ STEP_STYLES: Mapping[str, tuple[str, Literal["--", "-.", ":"]]] = {
 }
 """Color and line of a change point: of Okabe and Ito's palette, which colour-blind readers can tell, and told by the
 line and the words too."""
-STYLE: Mapping[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is everywhere the same
-    "font.size": 9,
-    "svg.hashsalt": "history",
-    "text.parse_math": False,  # a commit's name may hold a dollar sign
-}
-
-
-def require_pictures() -> None:
-    """Refuse to draw without matplotlib.
-
-    Raises:
-        FileError: with the remedy.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise FileError('pictures need matplotlib; install it with: pip install -e ".[pictures]"') from error
 
 
 def draw(history: History, metric: str) -> dict[str, bytes]:
     """Return a metric's picture as files, by suffix: "png" and "svg"; the same bytes for the same history."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()  # a reader's own style must not change the picture
-        matplotlib.rcParams.update(STYLE)
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # of a commit's name
+    with style("history"):
         figure = _figure(history, [finding for finding in history.findings if finding.series.metric == metric], metric)
-        return {
-            "png": _saved(figure, format="png", dpi=110, metadata={"Software": None}),
-            "svg": _saved(figure, format="svg", metadata={"Date": None, "Creator": None}),
-        }
-
-
-def _saved(figure: Figure, **options: Any) -> bytes:
-    target = io.BytesIO()
-    figure.savefig(target, **options)
-    return target.getvalue()
+        return to_bytes(figure, dpi=110)
 
 
 def _figure(history: History, findings: Sequence[Finding], metric: str) -> Figure:
