@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from impl.attribution import Cause
@@ -64,3 +66,24 @@ def test_unknown_names_are_told_with_what_there_is(
 ) -> None:
     assert main(["explain", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_pictures_are_drawn_for_each_scheduler_and_each_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "starved", "normal", "overlap", "-o", str(tmp_path), "--until-ms", "500"]) == 0
+    names = {"starved-normal-virtual", "starved-overlap-virtual", "starved-normal-overlap-virtual"}
+    assert {path.stem for path in tmp_path.iterdir()} == names | {"starved-batches-virtual"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".svg"}
+    assert str(tmp_path / "starved-overlap-virtual.svg") in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["explain", "starved", "-o", str(tmp_path / "file")]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert "no file can be written there" in errors

@@ -496,3 +496,14 @@ def test_cpu_runs_in_real_time_and_is_compared_with_nothing(template: Path) -> N
     status, output = run(template, "-m", "cpu", "-k", "case")
     assert status == 0, output
     assert "5 passed" in output
+
+
+def test_traces_of_every_case_are_written_and_a_bad_folder_stops_the_session(suite: Path) -> None:
+    status, output = run(suite, "--trace-dir=traces", "-k", "first")
+    assert status == 0, output
+    names = sorted(path.name for path in (suite / "traces").iterdir())
+    assert names == [f"{case}-virtual.json" for case in CASES if case.startswith("first")]
+    (suite / "file").write_text("")
+    status, output = run(suite, "--trace-dir=file")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--trace-dir: file: no file can be written there" in output

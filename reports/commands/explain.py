@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from impl.errors import DeviceUnavailable, RunFailed
-from reports.explanation import cause_table, explain, sentence
-from reports.files import FileError
+from impl.experiment import Result
+from reports.arguments import positive
+from reports.explanation import Explained, cause_table, explain, sentence
+from reports.files import FileError, require_writable
 from reports.lab import MACHINES, Lab
 from reports.measure import Experiment
+from reports.pictures import require_pictures
+from reports.white_box.batch_sizes import draw_batch_sizes
+from reports.white_box.saving import save
+from reports.white_box.timeline import draw_timeline
+from reports.white_box.waterfall import draw_waterfall
 
 HELP = "run an experiment and say where every millisecond of TTFT went"
 
@@ -24,6 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the experiment; the first one is compared with (default: its reference and all)",
     )
     parser.add_argument("--device", choices=tuple(MACHINES), default="virtual", help="default: %(default)s")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="draw timelines, waterfalls and batch sizes (needs matplotlib)"
+    )
+    parser.add_argument(
+        "--until-ms",
+        type=positive,
+        metavar="MS",
+        help="draw only the first MS milliseconds of timelines and batch sizes",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,6 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         FileError: for an unknown experiment or scheduler, or if the device cannot be used or a run fails.
     """
+    if arguments.output is not None:  # before the run, not after it
+        require_pictures()
+        require_writable(arguments.output)
     experiment = find_experiment(arguments.experiment)
     names = arguments.schedulers or list(experiment.schedulers)
     unknown = [name for name in names if name not in experiment.schedulers]
@@ -49,7 +70,39 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{each.name}: {each.diagnosis}")
     for each in found[1:]:
         print(sentence(found[0], each))
+    if arguments.output is not None:
+        last = {name: rounds.of(name)[-1] for name in names}
+        until_ns = None if arguments.until_ms is None else arguments.until_ms * 1_000_000
+        for path in draw_all(experiment.id, arguments.device, found, last, arguments.output, until_ns):
+            print(path)
     return 0
+
+
+def draw_all(
+    experiment: str,
+    device: str,
+    found: Sequence[Explained],
+    runs: Mapping[str, Result],
+    folder: Path,
+    until_ns: int | None,
+) -> Iterator[Path]:
+    """Draw the last round of each scheduler, and what makes each one's TTFT differ from the first's.
+
+    Yields:
+        The files written.
+    """
+    for name, result in runs.items():
+        title = f"{experiment}: {name} ({device})"
+        figure = draw_timeline(result.timeline, result.scenario.workload, title=title, until_ns=until_ns)
+        yield from save(figure, folder, f"{experiment}-{name}-{device}")
+    first = found[0]
+    for each in found[1:]:
+        title = f"{experiment}: mean TTFT, {first.name} and {each.name} ({device})"
+        figure = draw_waterfall(first.parts, each.parts, names=(first.name, each.name), title=title)
+        yield from save(figure, folder, f"{experiment}-{first.name}-{each.name}-{device}")
+    metrics = {name: result.metrics for name, result in runs.items()}
+    figure = draw_batch_sizes(metrics, title=f"{experiment}: batch sizes ({device})", until_ns=until_ns)
+    yield from save(figure, folder, f"{experiment}-batches-{device}")
 
 
 def find_experiment(name: str) -> Experiment:
