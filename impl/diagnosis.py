@@ -1,7 +1,7 @@
 """Is overlap really on? Read off a run, with the cause and the place where it is not.
 
-Overlap is on if the next launch returns while a forward still runs, so that the GPU goes from one to the next. Each
-launch that comes too late has a cause; the one with most of them is the run's.
+Overlap is on if the GPU goes from one forward to the next, and the host is free meanwhile. A launch that lets the GPU
+idle, or keeps the host for most of a forward, has a cause; the commonest is the run's.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ ENOUGH_LEAD = 0.9
 """Share of launches that must come in time for overlap to count as on."""
 NEAR = 0.05
 """Share of a forward within which two ends count as the same moment."""
+LONG = 0.75
+"""Share of a forward for which a launch may keep the host while forwards run."""
 
 
 class Finding(Enum):
     """What a run, or one late launch of it, shows."""
 
     ON = "overlap is on"
-    CPU_LONGER = "on, but CPU work takes longer than the forward: this is as good as one CPU thread can be"
-    NO_REQUESTS = "on, but no request was there in time"
+    CPU_LONGER = "overlap is on, and CPU-bound: the CPU work of a step takes longer than the forward"
+    NO_REQUESTS = "nothing to overlap: no request was there in time"
     SYNCHRONIZES = "off: the host waits for a forward before it prepares the next batch"
     POST_FIRST = "off: post of the last batch stands before the launch of the next"
     WAITS_INSIDE_LAUNCH = "off: the launch returns only when its own forward is done (a synchronizing call inside)"
@@ -40,7 +42,7 @@ class Diagnosis:
 
     finding: Finding
     num_late: int
-    """Launches that came too late, of `num_launches`; the first one cannot."""
+    """Launches that let the GPU idle or kept the host, of `num_launches`; the first one cannot."""
     num_launches: int
     where: str | None
     """File and line of the scheduler's call in which the host waited."""
@@ -81,25 +83,27 @@ class _Run:
         self._arrival_ns = {t.batch_id: min(arrivals[i] for i in t.request_ids) for t in timeline.taken}
 
     def finding(self, before: Span, after: Span) -> tuple[Finding, Span | None] | None:
-        """Return why a forward's launch came later than the end of the one before, with the call that waited."""
+        """Return why a launch let the GPU idle or kept the host, with the call that waited; None if it did neither."""
         own, last = self._of[after.batch_id], self._of[before.batch_id]
         pre, launch, synchronize, post = own[PRE], own[LAUNCH], last[SYNCHRONIZE], last[POST]
-        near_ns = NEAR * (before.end_ns - before.start_ns)
-        is_long = launch.end_ns - launch.start_ns > near_ns
-        if launch.end_ns < before.end_ns or (launch.end_ns <= before.end_ns + near_ns and not is_long):
-            return None
-        if launch.start_ns < before.end_ns and launch.end_ns > after.start_ns - near_ns and is_long:
+        forward_ns = before.end_ns - before.start_ns
+        near_ns = NEAR * forward_ns
+        kept_ns = _common(launch, before) + _common(launch, after)
+        if kept_ns > LONG * forward_ns:
             return self._inside_launch(launch, before, after, near_ns)
+        is_there = self._arrival_ns[after.batch_id] <= before.end_ns - (pre.end_ns - pre.start_ns)
+        is_awaited = synchronize.end_ns - synchronize.start_ns > near_ns
+        if is_there and is_awaited and synchronize.lane == pre.lane and synchronize.end_ns <= pre.start_ns:
+            return Finding.SYNCHRONIZES, synchronize
+        if after.start_ns - before.end_ns <= near_ns:
+            return None  # the GPU did not have to wait
         if last[LAUNCH].end_ns >= before.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
         lock_ns = sum(self._waited_for_lock(lane, pre.start_ns, launch.start_ns) for lane in {pre.lane, launch.lane})
         if lock_ns > 0 and launch.start_ns - lock_ns <= before.end_ns:
             return Finding.LOCK, launch
-        if self._arrival_ns[after.batch_id] > before.end_ns - (pre.end_ns - pre.start_ns):
+        if not is_there:
             return Finding.NO_REQUESTS, None
-        is_awaited = synchronize.end_ns - synchronize.start_ns > near_ns
-        if synchronize.lane == pre.lane and synchronize.end_ns <= pre.start_ns and is_awaited:
-            return Finding.SYNCHRONIZES, synchronize
         if post.lane == launch.lane and pre.end_ns <= post.start_ns and post.end_ns <= launch.start_ns:
             return Finding.POST_FIRST, post
         return Finding.CPU_LONGER, None
@@ -117,3 +121,8 @@ class _Run:
         """Return for how long a thread waited for the GIL in a stretch."""
         waits = [wait for wait in self._timeline.lock_waits if wait.lane == lane]
         return sum(max(0, min(wait.end_ns, end_ns) - max(wait.start_ns, start_ns)) for wait in waits)
+
+
+def _common(one: Span, other: Span) -> int:
+    """Return for how long two spans go on at the same time."""
+    return max(0, min(one.end_ns, other.end_ns) - max(one.start_ns, other.start_ns))

@@ -29,8 +29,12 @@ def test_every_case_has_a_baseline_and_every_baseline_a_case(
         named = {claim.name for claim in every_claim(perf)}
         assert sorted(set(baselines.claims) - named) == [], f"figures in {baselines.path.name} without a claim"
     known, recorded = {case.id for case in cases(EXPERIMENTS, [])}, set(baselines.cases)
-    assert known - recorded == set(), "cases without a baseline; record them with --update-baselines REASON"
-    assert recorded - known == set(), f"entries of {baselines.path.name} without a case; delete or rename them"
+    if known - recorded:
+        missing = ", ".join(sorted(known - recorded))
+        pytest.fail(f"cases without a baseline: {missing}; record them with --update-baselines REASON", pytrace=False)
+    if recorded - known:
+        left = ", ".join(sorted(recorded - known))
+        pytest.fail(f"entries of {baselines.path.name} without a case: {left}; delete or rename them", pytrace=False)
 
 
 def unlisted_experiments() -> set[str]:

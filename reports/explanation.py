@@ -18,6 +18,12 @@ from reports.summary import draw
 NAMED_SHARE = 0.01
 """A cause is named in the sentence if its difference is at least this share of the mean TTFT."""
 
+LABEL_WIDTH = 36
+NUMBER_WIDTH = 9
+WIDEST = 1000
+"""Columns are never cut: a block is as wide as it has to be."""
+LEAST_SHOWN_NS = 0.5e3
+"""Half of the last digit that is shown."""
 MeanParts = Mapping[Cause, float]
 """Nanoseconds by cause, means over requests."""
 
@@ -65,13 +71,17 @@ def sentence(before: Explained, after: Explained) -> str:
     named = sorted([c for c in Cause if abs(differences[c]) >= least_ns], key=lambda c: -abs(differences[c]))
     rest_ns = change_ns - sum(differences[cause] for cause in named)
     terms = [f"{_signed(differences[cause])} {cause.value}" for cause in named]
-    if abs(rest_ns) >= 0.5e3 or not terms:  # half a microsecond, the last digit shown
+    others = [cause for cause in Cause if cause not in named and abs(differences[cause]) >= LEAST_SHOWN_NS]
+    if len(others) == 1:
+        terms.append(f"{_signed(rest_ns)} {others[0].value}")
+    elif abs(rest_ns) >= LEAST_SHOWN_NS:
         terms.append(f"{_signed(rest_ns)} everything else")
+    numbers = f"({after.ttft_ns / 1e6:,.3f} against {before.ttft_ns / 1e6:,.3f} ms)"
+    if not terms:
+        return f"{after.name}'s mean TTFT is equal to {before.name}'s {numbers}."
     relation = "below" if change_ns < 0 else "above"
-    return (
-        f"{after.name}'s mean TTFT is {100 * abs(change_ns) / before.ttft_ns:.1f} % {relation} {before.name}'s "
-        f"({after.ttft_ns / 1e6:,.3f} against {before.ttft_ns / 1e6:,.3f} ms): {', '.join(terms)}."
-    )
+    share = 100 * abs(change_ns) / before.ttft_ns
+    return f"{after.name}'s mean TTFT is {share:.1f} % {relation} {before.name}'s {numbers}: {', '.join(terms)}."
 
 
 def _signed(time_ns: float) -> str:
@@ -79,18 +89,32 @@ def _signed(time_ns: float) -> str:
 
 
 def cause_table(found: Sequence[Explained], *, width: int) -> str:
-    """Draw mean TTFT by cause, and what the GPU did, a column for each scheduler."""
-    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
-    table.add_column("mean TTFT, ms")
+    """Draw mean TTFT by cause, and what the GPU did, a column for each scheduler; in blocks if they are many."""
+    blocks: list[list[Explained]] = [[]]
+    room = width - LABEL_WIDTH
     for each in found:
+        needed = max(len(each.name), NUMBER_WIDTH) + 3
+        if blocks[-1] and needed > room:
+            blocks.append([])
+            room = width - LABEL_WIDTH
+        blocks[-1].append(each)
+        room -= needed
+    return "\n".join(_block(block, found) for block in blocks)
+
+
+def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("mean TTFT, ms", no_wrap=True)
+    for each in block:
         table.add_column(each.name, justify="right", no_wrap=True)
     for cause in Cause:
-        if any(each.parts.get(cause) for each in found):
-            table.add_row(cause.value, *(f"{each.parts.get(cause, 0.0) / 1e6:,.3f}" for each in found))
+        if any(each.parts.get(cause) for each in every):
+            table.add_row(cause.value, *(f"{each.parts.get(cause, 0.0) / 1e6:,.3f}" for each in block))
     table.add_section()
-    table.add_row("together", *(f"{each.ttft_ns / 1e6:,.3f}" for each in found))
+    table.add_row("together", *(f"{each.ttft_ns / 1e6:,.3f}" for each in block))
     table.add_section()
     for gpu_cause in GpuCause:
-        if any(each.gpu.get(gpu_cause) for each in found):
-            table.add_row(f"GPU {gpu_cause.value}", *(f"{100 * each.gpu.get(gpu_cause, 0.0):.1f} %" for each in found))
-    return draw(table, width)
+        if any(each.gpu.get(gpu_cause) for each in every):
+            shares = (f"{100 * each.gpu.get(gpu_cause, 0.0):.1f} %" for each in block)
+            table.add_row(f"GPU {gpu_cause.value}", *shares)
+    return draw(table, WIDEST)

@@ -6,7 +6,7 @@ import argparse
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from impl.engine import Scheduler
 from impl.errors import SettingError
 from impl.machines import why_no_cuda
-from impl.schedulers import load
+from impl.schedulers import load_users
 from reports.arguments import positive
 from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
 from reports.claims import Claim, ClaimFailed, Evidence
@@ -83,20 +83,6 @@ def pytest_configure(config: pytest.Config) -> None:
     except SettingError as error:
         raise pytest.UsageError(str(error)) from error
     config.pluginmanager.register(Recorder(config), "overlap-recorder")
-
-
-def load_users(paths: Iterable[str]) -> dict[str, Scheduler]:
-    """Import the users' schedulers; each is listed under its own name.
-
-    Raises:
-        SettingError: for a bad path, and for two schedulers of the same name.
-    """
-    users: dict[str, Scheduler] = {}
-    for path in paths:
-        name, scheduler = load(path)
-        if users.setdefault(name, scheduler) is not scheduler:
-            raise SettingError(f"scheduler {path!r}: another one is already listed as {name!r}; rename one of them")
-    return users
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -277,10 +263,13 @@ def require_claim(
         unmet = [str(check) for check in evidence.checks if check.verdict is not Verdict.HOLDS]
         record = claim_record(claim, evidence, "; ".join(unmet))
         request.node.user_properties.append(record.as_property())
+        failure = ""
         try:
             evidence.require_holds()
         except ClaimFailed as error:
-            pytest.fail(f"{sentence(claim.name)}\n{error}\n{inspect.getdoc(claim.judge)}", pytrace=False)
+            failure = f"{sentence(claim.name)}\n{error}\n{inspect.getdoc(claim.judge)}"
+        if failure:  # outside of the handler, so that it is told once
+            pytest.fail(failure, pytrace=False)
         option = request.config.option
         if evidence.is_exact and not option.update_baselines and not option.no_baseline:
             moved = compare_figure(record.claim, record.value, baselines_of(device))

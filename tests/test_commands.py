@@ -62,6 +62,7 @@ def test_a_regression_exits_with_1_and_stands_next_to_the_prompt(folder: Path) -
     head(folder, saturated__overlap=noisy(6, noise=0.0005, by=0.1, seed=9))
     code, output, _ = compare(folder, "--markdown", "out.md", "--json", "out.json")
     assert code == 1
+    assert output.splitlines()[-1] == "REGRESSION (exit code 1)"
     rows = [line for line in output.splitlines() if line.startswith(("saturated", "starved"))]
     assert "REGRESSION" in rows[-1]
     assert "saturated/overlap on cuda" in rows[-1]
@@ -298,3 +299,23 @@ def test_names_with_markup_are_escaped_in_markdown(folder: Path) -> None:
     assert compare(folder, "--markdown", "out.md")[0] == 0
     assert "a\\|b\\`&lt;script&gt;/normal" in (folder / "out.md").read_text()
     assert "<script>" not in (folder / "out.md").read_text()
+
+
+def test_a_comment_has_room_on_github(folder: Path) -> None:
+    cases = {f"experiment_{i}/normal": [metrics()] * 3 for i in range(200)}
+    write_run(folder / "base.json", cases)
+    write_run(folder / "head.json", cases)
+    compare(folder, "--markdown", "out.md")
+    text = (folder / "out.md").read_text()
+    assert 50_000 < len(text) < 65_536
+    assert "more, for which a comment has no room: see --json." in text
+    assert text.endswith("</details>\n")
+
+
+def test_exact_values_that_are_equal_are_counted_and_not_listed(folder: Path) -> None:
+    for name in ("base", "head"):
+        write_run(folder / f"{name}.json", {c: [metrics()] for c in CASES}, device="virtual")
+    code, output, _ = compare(folder)
+    assert code == 0
+    assert "48 rows are exact and equal" in output
+    assert len(output.splitlines()) < 10

@@ -15,6 +15,7 @@ from perf import broken
 from perf.experiments import (
     DYNAMIC_BATCHING,
     GIL,
+    HIGH_QPS,
     JUST_IN_TIME,
     LAUNCH_BLOCKED_BY_OWN,
     LAUNCH_BLOCKED_BY_PREVIOUS,
@@ -23,6 +24,7 @@ from perf.experiments import (
     LAUNCH_QUEUE_FULL,
     LOW_QPS,
     ONE_FORWARD_LOW_QPS,
+    PROTOTYPE,
     SATURATED,
     STARVED,
 )
@@ -48,6 +50,7 @@ def source(found: Diagnosis) -> str:
 FAULTS = [
     (SATURATED, broken.overlap_that_synchronizes, Finding.SYNCHRONIZES, "engine.synchronize(ongoing)"),
     (SATURATED, "normal", Finding.SYNCHRONIZES, "engine.synchronize(flight)"),
+    (LAUNCH_FREE, "normal", Finding.SYNCHRONIZES, "engine.synchronize(flight)"),
     (SATURATED, broken.overlap_that_posts_first, Finding.POST_FIRST, "engine.post(last)"),
     (LAUNCH_BLOCKED_BY_OWN, "overlap", Finding.WAITS_INSIDE_LAUNCH, "ongoing = engine.launch(batch, stream)"),
     (LAUNCH_BLOCKED_BY_PREVIOUS, "overlap", Finding.BLOCKING_COPY, "ongoing = engine.launch(batch, stream)"),
@@ -65,6 +68,8 @@ SOUND = [
     (DYNAMIC_BATCHING, "overlap", Finding.ON),
     (JUST_IN_TIME, "overlap_just_in_time", Finding.ON),
     (LOW_QPS, "overlap", Finding.ON),
+    (HIGH_QPS, "overlap_just_in_time", Finding.ON),
+    (PROTOTYPE, "overlap", Finding.ON),
     (ONE_FORWARD_LOW_QPS, "overlap", Finding.NO_REQUESTS),
 ]
 

@@ -7,9 +7,9 @@ import pytest
 from impl.attribution import Cause
 from impl.diagnosis import Diagnosis, Finding
 from impl.gpu_time import GpuCause
-from perf.experiments import DYNAMIC_BATCHING, SATURATED
+from perf.experiments import DYNAMIC_BATCHING, SATURATED, STARVED
 from reports.__main__ import main
-from reports.explanation import Explained, explain, sentence
+from reports.explanation import Explained, cause_table, explain, sentence
 from reports.measure import Experiment
 from tests.build import attempt
 
@@ -41,7 +41,22 @@ def test_small_differences_are_added_up_and_never_lost() -> None:
     before = Explained("a", {Cause.QUEUE: 100e6, Cause.OWN_PRE: 1e6}, {}, on)
     after = Explained("b", {Cause.QUEUE: 80e6, Cause.OWN_PRE: 1.4e6, Cause.HAND_OFF: 0.5e6}, {}, on)
     assert sentence(before, after).endswith(": -20.000 ms queue wait, +0.900 ms everything else.")
-    assert sentence(before, before).endswith(": +0.000 ms everything else.")
+    assert sentence(before, before) == "a's mean TTFT is equal to a's (101.000 against 101.000 ms)."
+
+
+def test_a_single_small_difference_has_its_name() -> None:
+    assert sentence(of(STARVED, "normal"), of(STARVED, "overlap")).endswith(
+        ": -399.000 ms queue wait, +45.000 ms inserted pre, +9.000 ms behind earlier forwards."
+    )
+
+
+def test_many_schedulers_are_drawn_in_blocks_and_never_cut() -> None:
+    found = [of(STARVED, name) for name in STARVED.schedulers]
+    text = cause_table(found, width=80)
+    assert text.count("mean TTFT, ms") > 1
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert all(name in text for name in STARVED.schedulers)
 
 
 def test_the_command_prints_causes_and_sentences(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +65,7 @@ def test_the_command_prints_causes_and_sentences(capsys: pytest.CaptureFixture[s
     assert "inserted pre" in output
     assert "GPU idle while the CPU prepares" in output
     assert "normal: off: the host waits for a forward before it prepares the next batch" in output
-    assert "overlap: on, but CPU work takes longer than the forward" in output
+    assert "overlap: overlap is on, and CPU-bound" in output
     assert output.splitlines()[-1].startswith("overlap's mean TTFT is 28.4 % below normal's")
 
 
@@ -87,3 +102,14 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_run(
     output, errors = capsys.readouterr()
     assert output == ""
     assert "no file can be written there" in errors
+
+
+def test_a_users_scheduler_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    mine = "perf.broken:overlap_that_synchronizes"
+    assert main(["explain", "saturated", "normal", "--scheduler", mine]) == 0
+    output = capsys.readouterr().out
+    assert "overlap_that_synchronizes: off: the host waits for a forward" in output
+    assert "normal" in output
+    for bad, told in (("nothing:mine", "nothing"), ("impl.schedulers:overlap", "it has one of that name")):
+        assert main(["explain", "saturated", "--scheduler", bad]) == 2
+        assert told in capsys.readouterr().err

@@ -421,7 +421,7 @@ def test_cases_and_baselines_must_match_both_ways(suite: Path) -> None:
     baseline(suite).write_text(json.dumps(data))
     status, output = run(suite, "-k", "baseline")
     assert status == pytest.ExitCode.TESTS_FAILED
-    assert "entries of virtual.json without a case; delete or rename them" in output
+    assert "entries of virtual.json without a case: renamed/overlap; delete or rename them" in output
 
 
 def test_ctrl_c_overwrites_neither_benchmarks_nor_baselines(suite: Path) -> None:

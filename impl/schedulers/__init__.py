@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Iterable
 
 from impl.engine import Scheduler
 from impl.errors import SettingError
@@ -17,6 +18,7 @@ from impl.schedulers.overlap_worker_thread import overlap_worker_thread, overlap
 __all__ = [
     "SCHEDULERS",
     "load",
+    "load_users",
     "normal",
     "overlap",
     "overlap_just_in_time",
@@ -60,3 +62,17 @@ def load(path: str) -> tuple[str, Scheduler]:
     if name in SCHEDULERS:
         raise SettingError(f"scheduler {path!r}: the name {name!r} is taken by one of the suite's own; rename yours")
     return name, scheduler
+
+
+def load_users(paths: Iterable[str]) -> dict[str, Scheduler]:
+    """Import the users' schedulers; each is listed under its own name.
+
+    Raises:
+        SettingError: for a bad path, and for two schedulers of the same name.
+    """
+    users: dict[str, Scheduler] = {}
+    for path in paths:
+        name, scheduler = load(path)
+        if users.setdefault(name, scheduler) is not scheduler:
+            raise SettingError(f"scheduler {path!r}: another one is already listed as {name!r}; rename one of them")
+    return users

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from impl.errors import DeviceUnavailable, RunFailed
+from impl.errors import DeviceUnavailable, RunFailed, SettingError
 from impl.experiment import Result
+from impl.schedulers import load_users
 from reports.arguments import positive
 from reports.explanation import Explained, cause_table, explain, sentence
 from reports.files import FileError, require_writable
@@ -31,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "schedulers",
         nargs="*",
         help="of the experiment; the first one is compared with (default: its reference and all)",
+    )
+    parser.add_argument(
+        "--scheduler", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help="explain your own (repeatable)"
     )
     parser.add_argument("--device", choices=tuple(MACHINES), default="virtual", help="default: %(default)s")
     parser.add_argument(
@@ -54,18 +58,30 @@ def run(arguments: argparse.Namespace) -> int:
         require_pictures()
         require_writable(arguments.output)
     experiment = find_experiment(arguments.experiment)
-    names = arguments.schedulers or list(experiment.schedulers)
-    unknown = [name for name in names if name not in experiment.schedulers]
+    try:
+        users = load_users(arguments.scheduler)
+    except SettingError as error:
+        raise FileError(str(error)) from error
+    taken = set(users) & set(experiment.schedulers)
+    if taken or (users and not experiment.is_open_to_users):
+        raise FileError(
+            f"--scheduler: experiment {experiment.id!r} takes no scheduler of yours"
+            + (f" named {min(taken)!r}; it has one of that name" if taken else "")
+        )
+    known = [*experiment.schedulers, *users]
+    names = [*arguments.schedulers, *users] if arguments.schedulers else known
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise FileError(
-            f"experiment {experiment.id!r} has no scheduler {unknown[0]!r}; it has {', '.join(experiment.schedulers)}"
+            f"experiment {experiment.id!r} has no scheduler {unknown[0]!r}; it has {', '.join(known)} "
+            "(--scheduler package.module:name adds yours)"
         )
     try:
-        rounds = Lab({}, lambda text: print(text, file=sys.stderr)).rounds(experiment, arguments.device)
+        rounds = Lab(users, lambda text: print(text, file=sys.stderr)).rounds(experiment, arguments.device)
         found = [explain(name, rounds.of(name)) for name in names]
     except (DeviceUnavailable, RunFailed) as error:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error
-    print(cause_table(found, width=max(100, shutil.get_terminal_size().columns)).rstrip())
+    print(cause_table(found, width=shutil.get_terminal_size().columns).rstrip())
     for each in found:
         print(f"{each.name}: {each.diagnosis}")
     for each in found[1:]:

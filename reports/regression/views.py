@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
 from reports.regression.change import Verdict
@@ -25,6 +26,8 @@ ORDER = (
 """Worst first."""
 HEADINGS = ("metric", "base", "head", "change", "interval", "visible from", "n", "verdict", "reason")
 RIGHT = {"base", "head", "change", "interval", "visible from", "n"}
+LARGEST_COMMENT = 60_000
+"""Characters; GitHub refuses comments of more than 65,536."""
 UNITS = {"process": "processes", "round": "rounds"}
 MAX_LISTED = 20
 LARGEST_SHOWN = 11.0
@@ -142,13 +145,20 @@ def by_severity(rows: Sequence[Row]) -> list[Row]:
 
 
 def to_text(found: Comparison, *, allow_changed_cases: bool) -> str:
-    """Return the table of every row; the worst ones come last, next to the prompt."""
-    lines = _columns([("case", *HEADINGS), *((str(row.key), *cells(row)) for row in reversed(by_severity(found.rows)))])
+    """Return the table of every row; the worst ones come last, next to the prompt.
+
+    Exact values that are equal have nothing to show and are only counted.
+    """
+    told = [row for row in found.rows if not (row.change.is_exact and row.change.base == row.change.head)]
+    lines = _columns([("case", *HEADINGS), *((str(row.key), *cells(row)) for row in reversed(by_severity(told)))])
+    if len(told) < len(found.rows):
+        lines.append(f"{len(found.rows) - len(told):,} rows are exact and equal")
     for title, cases in changed_cases(found):
         lines.append(f"{title}:")
         lines += [f"  {case}" for case in cases]
+    result = found.exit_code(allow_changed_cases=allow_changed_cases)
     lines += [*found.notes, *method_lines(found), found.sentence(allow_changed_cases=allow_changed_cases)]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"{result.name} (exit code {int(result)})"])
 
 
 def _columns(table: Sequence[Sequence[str]]) -> list[str]:
@@ -183,9 +193,14 @@ def to_markdown(found: Comparison, *, allow_changed_cases: bool) -> str:
         lines += [f"- …and {len(cases) - MAX_LISTED} more"] if len(cases) > MAX_LISTED else []
         lines.append("")
     lines += [*(f"{_escaped(line)}  " for line in [*found.notes, *method_lines(found)]), ""]
-    lines += [f"<details><summary>All {len(found.rows)} rows</summary>", ""]
-    lines += [*_markdown_table(by_severity(found.rows)), "", "</details>"]
-    return "\n".join(lines) + "\n"
+    table = _markdown_table(by_severity(found.rows))
+    room = LARGEST_COMMENT - sum(len(line) + 1 for line in lines)
+    fitting = list(accumulate(len(line) + 1 for line in table))
+    num_shown = sum(end <= room for end in fitting)
+    lines += [f"<details><summary>All {len(found.rows)} rows</summary>", "", *table[:num_shown]]
+    if num_shown < len(table):
+        lines += ["", f"…and {len(table) - num_shown} more, for which a comment has no room: see --json."]
+    return "\n".join([*lines, "", "</details>"]) + "\n"
 
 
 def _escaped(text: str) -> str:
