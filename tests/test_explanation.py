@@ -110,6 +110,6 @@ def test_a_users_scheduler_can_be_explained(capsys: pytest.CaptureFixture[str]) 
     output = capsys.readouterr().out
     assert "overlap_that_synchronizes: off: the host waits for a forward" in output
     assert "normal" in output
-    for bad, told in (("nothing:mine", "nothing"), ("impl.schedulers:overlap", "it has one of that name")):
+    for bad, told in (("nothing:mine", "nothing"), ("impl.schedulers:overlap", "is taken by one of the suite's own")):
         assert main(["explain", "saturated", "--scheduler", bad]) == 2
         assert told in capsys.readouterr().err

@@ -62,12 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         users = load_users(arguments.scheduler)
     except SettingError as error:
         raise FileError(str(error)) from error
-    taken = set(users) & set(experiment.schedulers)
-    if taken or (users and not experiment.is_open_to_users):
-        raise FileError(
-            f"--scheduler: experiment {experiment.id!r} takes no scheduler of yours"
-            + (f" named {min(taken)!r}; it has one of that name" if taken else "")
-        )
+    if users and not experiment.is_open_to_users:
+        raise FileError(f"--scheduler: experiment {experiment.id!r} compares given schedulers and takes no other")
     known = [*experiment.schedulers, *users]
     names = [*arguments.schedulers, *users] if arguments.schedulers else known
     unknown = [name for name in names if name not in known]
