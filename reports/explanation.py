@@ -13,6 +13,7 @@ from impl.attribution import Cause, attribute
 from impl.diagnosis import Diagnosis, diagnose
 from impl.experiment import Result
 from impl.gpu_time import GpuCause, split_gpu_time
+from impl.steps import Step, six_steps
 from reports.summary import draw
 
 NAMED_SHARE = 0.01
@@ -117,4 +118,19 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
         if any(each.gpu.get(gpu_cause) for each in every):
             shares = (f"{100 * each.gpu.get(gpu_cause, 0.0):.1f} %" for each in block)
             table.add_row(f"GPU {gpu_cause.value}", *shares)
+    return draw(table, WIDEST)
+
+
+def step_table(runs: Mapping[str, Result], request_id: int) -> str:
+    """Draw the article's six steps of one request, a column for each scheduler, in milliseconds."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(f"request {request_id}, ms on its threads", no_wrap=True)
+    found = []
+    for name, result in runs.items():
+        table.add_column(name, justify="right", no_wrap=True)
+        found.append(six_steps(result.timeline, request_id))
+    for step in Step:
+        table.add_row(step.value, *(f"{steps.get(step, 0) / 1e6:,.3f}" for steps in found))
+    table.add_section()
+    table.add_row("service TTFT", *(f"{sum(steps.values()) / 1e6:,.3f}" for steps in found))
     return draw(table, WIDEST)

@@ -83,6 +83,15 @@ def test_unknown_names_are_told_with_what_there_is(
     assert told in capsys.readouterr().err
 
 
+def test_the_six_steps_of_a_request_are_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "starved", "normal", "overlap", "--request", "2"]) == 0
+    rows = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    assert "post of the previous 0.000 120.000" in rows
+    assert "service TTFT 405.000 480.000" in rows
+    assert main(["explain", "starved", "--request", "5"]) == 2
+    assert "--request 5: starved has requests 0 to 4" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_pictures_are_drawn_for_each_scheduler_and_each_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from impl.errors import DeviceUnavailable, RunFailed, SettingError
 from impl.experiment import Result
 from impl.schedulers import load_users
 from reports.arguments import positive
-from reports.explanation import Explained, cause_table, explain, sentence
+from reports.explanation import Explained, cause_table, explain, sentence, step_table
 from reports.files import FileError, require_writable
 from reports.lab import MACHINES, Lab
 from reports.measure import Experiment
@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--scheduler", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help="explain your own (repeatable)"
+    )
+    parser.add_argument(
+        "--request", type=int, metavar="ID", help="show the article's six steps of one request, the first one being 0"
     )
     parser.add_argument("--device", choices=tuple(MACHINES), default="virtual", help="default: %(default)s")
     parser.add_argument(
@@ -77,13 +80,18 @@ def run(arguments: argparse.Namespace) -> int:
         found = [explain(name, rounds.of(name)) for name in names]
     except (DeviceUnavailable, RunFailed) as error:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error
+    last = {name: rounds.of(name)[-1] for name in names}
+    num_requests = len(rounds.scenario.workload.requests)
+    if arguments.request is not None and not 0 <= arguments.request < num_requests:
+        raise FileError(f"--request {arguments.request}: {experiment.id} has requests 0 to {num_requests - 1}")
     print(cause_table(found, width=shutil.get_terminal_size().columns).rstrip())
+    if arguments.request is not None:
+        print(step_table(last, arguments.request).rstrip())
     for each in found:
         print(f"{each.name}: {each.diagnosis}")
     for each in found[1:]:
         print(sentence(found[0], each))
     if arguments.output is not None:
-        last = {name: rounds.of(name)[-1] for name in names}
         until_ns = None if arguments.until_ms is None else arguments.until_ms * 1_000_000
         for path in draw_all(experiment.id, arguments.device, found, last, arguments.output, until_ns):
             print(path)
