@@ -21,6 +21,9 @@ def test_case(
 ) -> None:
     """Every request ends once, with the tokens of `normal`; the metrics are those of the baseline."""
     rounds = lab.rounds(case.experiment, device)
+    failure = rounds.failure(case.scheduler)
+    if failure is not None:
+        pytest.fail(failure, pytrace=False)
     reference = rounds.of(next(iter(case.experiment.schedulers)))[0].tokens
     assert all(result.tokens == reference for result in rounds.of(case.scheduler))
     check_case(case, benchmark)

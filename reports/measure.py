@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from impl.errors import RunFailed, SettingError
 from impl.experiment import Result, Scenario, run
 from impl.machines import Machine
 
+NUM_FRAMES = 3
+"""Of a traceback: those of the scheduler; before them come the suite's own."""
 Samples = NDArray[np.float64]
 """One value for each round, [rounds]."""
 
@@ -131,6 +134,15 @@ class Rounds:
         if scheduler in self.failures:
             raise self.failures[scheduler]
         return self.results[scheduler]
+
+    def failure(self, scheduler: str) -> str | None:
+        """Return why a scheduler failed, with the last frames of what it raised itself; None if it did not."""
+        error = self.failures.get(scheduler)
+        if error is None:
+            return None
+        cause = error.__cause__
+        frames = "" if cause is None else "".join(traceback.format_exception(cause, limit=-NUM_FRAMES))
+        return f"{type(error).__name__}: {error}\n{frames}".rstrip()
 
     def each(self, scheduler: str, value: Callable[[Result], float]) -> Samples:
         """Return a value of every round."""

@@ -44,6 +44,21 @@ def test_a_scheduler_that_fails_leaves_and_the_others_go_on() -> None:
     assert len(rounds.of("normal")) == len(rounds.of("overlap")) == 2
     with pytest.raises(RunFailed, match="post of batch 0 a second time"):
         rounds.of("mine")
+    assert (rounds.failure("mine") or "").startswith("ProtocolError: post of batch 0 a second time")
+    assert rounds.failure("normal") is None
+
+
+def test_a_failure_is_told_with_the_schedulers_own_frames_only() -> None:
+    def raises(engine: Engine) -> None:
+        raise ValueError("my bug")
+
+    rounds = Rounds(scenario())
+    measure_rounds(rounds, {"mine": raises}, VirtualMachine(), num_rounds=1)
+    told = rounds.failure("mine") or ""
+    assert told.startswith("RunFailed: thread 'scheduler' failed: ValueError: my bug\n")
+    assert told.endswith("ValueError: my bug")
+    assert "in raises" in told
+    assert len(told.splitlines()) < 15
 
 
 def test_metrics_come_one_for_each_round() -> None:
