@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from impl.lanes import Lane, united
+from impl.lanes import Lane, host_lanes, united
 from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 from impl.workload import Workload
 
@@ -75,13 +75,10 @@ class _Run:
 
     def __init__(self, timeline: Timeline) -> None:
         by_batch: dict[int, dict[str, Span]] = defaultdict(dict)
-        by_lane: dict[str, list[Span]] = defaultdict(list)
         for span in timeline.spans:
             by_batch[span.batch_id][span.stage] = span
-            if span.stage not in (FORWARD, COPY):
-                by_lane[span.lane].append(span)
         self.batches = {taken.batch_id: _Batch(taken.time_ns, by_batch[taken.batch_id]) for taken in timeline.taken}
-        self._hosts = {lane: Lane(spans) for lane, spans in by_lane.items()}
+        self._hosts = host_lanes(timeline)
         locks: dict[str, list[Span]] = defaultdict(list)
         for wait in timeline.lock_waits:
             locks[wait.lane].append(Span(wait.lane, "lock", -1, wait.start_ns, wait.end_ns))
@@ -145,6 +142,15 @@ class _Run:
         awaited = self.batches[doing.batch_id]
         # After the copy's end the thread is only waking up.
         return Cause.EARLIER_FORWARDS if time_ns < awaited.copy.end_ns else Cause.HAND_OFF
+
+
+def mean_by_cause(found: Sequence[Attribution]) -> dict[Cause, float]:
+    """Return the mean over requests of every cause's part of TTFT, in nanoseconds; they add up to the mean TTFT."""
+    total_ns: dict[Cause, int] = defaultdict(int)
+    for each in found:
+        for cause, ns in each.parts.items():
+            total_ns[cause] += ns
+    return {cause: total_ns[cause] / len(found) for cause in Cause if cause in total_ns}
 
 
 def attribute(timeline: Timeline, workload: Workload) -> list[Attribution]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from enum import Enum
 from itertools import pairwise
 
-from impl.lanes import Lane, united
-from impl.timeline import COPY, FORWARD, LAUNCH, PRE, Span, Timeline
+from impl.lanes import Lane, host_lanes, united
+from impl.timeline import COPY, FORWARD, LAUNCH, PRE, Timeline
 from impl.workload import Workload
 
 
@@ -58,11 +58,7 @@ class _Gaps:
         self._pre = {span.batch_id: span for span in timeline.stage(PRE)}
         self._launch = {span.batch_id: span for span in timeline.stage(LAUNCH)}
         self._copies = Lane(united(timeline.stage(COPY)))
-        by_lane: dict[str, list[Span]] = defaultdict(list)
-        for span in timeline.spans:
-            if span.stage not in (FORWARD, COPY):
-                by_lane[span.lane].append(span)
-        self._hosts = {lane: Lane(spans) for lane, spans in by_lane.items()}
+        self._hosts = host_lanes(timeline)
         self._available_ns = _available(timeline, workload)
 
     def split(self, start_ns: int, end_ns: int, batch_id: int) -> list[tuple[int, int, GpuCause]]:

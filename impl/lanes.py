@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from impl.timeline import Span
+from impl.timeline import COPY, FORWARD, Span, Timeline
 
 
 class Lane:
@@ -26,6 +27,15 @@ class Lane:
         """Return the times inside a stretch at which something begins or ends."""
         first, last = bisect_left(self._ends, start_ns), bisect_right(self._starts, end_ns)
         return [time for span in self.spans[first:last] for time in (span.start_ns, span.end_ns)]
+
+
+def host_lanes(timeline: Timeline) -> Mapping[str, Lane]:
+    """Return what each host thread does, by its name."""
+    by_lane: dict[str, list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        if span.stage not in (FORWARD, COPY):
+            by_lane[span.lane].append(span)
+    return {lane: Lane(spans) for lane, spans in by_lane.items()}
 
 
 def united(spans: Iterable[Span]) -> list[Span]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from itertools import pairwise
 
-from impl.lanes import Lane
-from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
+from impl.lanes import host_lanes
+from impl.timeline import LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 
 
 class Step(Enum):
@@ -46,8 +46,9 @@ def six_steps(timeline: Timeline, request_id: int) -> Mapping[Step, int]:
     # Until its launch returned the request is in the launching thread's hands, then in those of the posting one.
     launched_ns = own[LAUNCH].end_ns
     stretches = ((own[PRE].lane, taken_ns, own[PRE].end_ns), (own[LAUNCH].lane, own[PRE].end_ns, launched_ns))
+    hosts = host_lanes(timeline)
     for lane, start_ns, end_ns in (*stretches, (own[POST].lane, launched_ns, own[POST].end_ns)):
-        host = Lane(span for span in timeline.spans if span.lane == lane and span.stage not in (FORWARD, COPY))
+        host = hosts[lane]
         times = sorted({start_ns, end_ns, *(t for t in host.bounds(start_ns, end_ns) if start_ns < t < end_ns)})
         for begin_ns, until_ns in pairwise(times):
             found[_step(host.at(begin_ns), batch_id)] += until_ns - begin_ns

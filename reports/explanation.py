@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from impl.attribution import Cause, attribute
+from impl.attribution import Cause, attribute, mean_by_cause
 from impl.diagnosis import Diagnosis, diagnose
 from impl.experiment import Result
 from impl.gpu_time import GpuCause, split_gpu_time
@@ -48,20 +48,15 @@ class Explained:
 
 def explain(name: str, results: Sequence[Result]) -> Explained:
     """Average the causes over all requests of all rounds."""
-    parts: dict[Cause, float] = defaultdict(float)
+    found = [each for result in results for each in attribute(result.timeline, result.scenario.workload)]
     gpu: dict[GpuCause, float] = defaultdict(float)
     for result in results:
-        workload = result.scenario.workload
-        weight = 1 / (len(workload.requests) * len(results))
-        for found in attribute(result.timeline, workload):
-            for cause, time_ns in found.parts.items():
-                parts[cause] += time_ns * weight
-        split = split_gpu_time(result.timeline, workload)
+        split = split_gpu_time(result.timeline, result.scenario.workload)
         window_ns = sum(split.values())
         for gpu_cause, time_ns in split.items():
             gpu[gpu_cause] += time_ns / window_ns / len(results) if window_ns else 0.0
     last = results[-1]
-    return Explained(name, dict(parts), dict(gpu), diagnose(last.timeline, last.scenario.workload))
+    return Explained(name, mean_by_cause(found), dict(gpu), diagnose(last.timeline, last.scenario.workload))
 
 
 def sentence(before: Explained, after: Explained) -> str:

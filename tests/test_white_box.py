@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impl.attribution import Cause, attribute
+from impl.attribution import Cause, attribute, mean_by_cause
 from impl.batching import Dynamic
 from impl.costs import Costs, cost_ms
 from impl.errors import SettingError
@@ -30,7 +30,7 @@ from reports.white_box.rows import Kind, Mark, batch_names, bubbles, clusters, f
 from reports.white_box.saving import safe_name, save
 from reports.white_box.style import in_ms, literal, shortened, text_width_pt
 from reports.white_box.timeline import draw_timeline
-from reports.white_box.waterfall import draw_waterfall, mean_by_cause, steps
+from reports.white_box.waterfall import draw_waterfall, steps
 from tests.build import MS, attempt, scenario, stages
 from tests.strategies import machines, scenarios
 

@@ -22,8 +22,6 @@ MANY_FREEDOM = 1e6
 """Degrees of freedom with which t is normal to the last digit shown."""
 LARGEST_LOG = 50.0
 """Of a ratio: the interval of two samples can be wider than floating point."""
-FEWEST_FOR_EXACT_COUNTS = 5
-"""Counts that agree in fewer commits or samples than this may do so by chance."""
 
 
 class Verdict(Enum):
@@ -48,8 +46,7 @@ class Change:
     base: float
     """Mean of the base side."""
     head: float
-    estimate: float | None
-    """None where a ratio has no meaning, because a value is zero."""
+    estimate: float
     low: float | None
     """Ends of the interval; None from too few samples."""
     high: float | None
@@ -75,8 +72,7 @@ def exact_change(base: Samples, head: Samples, metric: Metric) -> Change:
     before, after = float(base[0]), float(head[0])
     scale = metric.scale if before > 0 and after > 0 else Scale.DIFFERENCE
     estimate = after / before if scale is Scale.RATIO else after - before
-    p_value = None
-    return Change(scale, before, after, estimate, estimate, estimate, 0.0, p_value, len(base), len(head), is_exact=True)
+    return Change(scale, before, after, estimate, estimate, estimate, 0.0, None, len(base), len(head), is_exact=True)
 
 
 def measured_change(
@@ -196,7 +192,7 @@ def judge_exact(change: Change, metric: Metric) -> Judgement:
 
 def judge_measured(change: Change, metric: Metric, rule: Rule) -> Judgement:
     """Judge a measured value: a change needs statistics and size, and calm needs eyes that could have seen."""
-    if change.low is None or change.high is None or change.smallest is None or change.estimate is None:
+    if change.low is None or change.high is None or change.smallest is None:
         return Judgement(Verdict.UNDECIDED, f"{change.num_base} + {change.num_head} samples: 2 + 2 are the least")
     neutral = 1.0 if change.scale is Scale.RATIO else 0.0
     threshold = least_change(rule, change.scale, change.base)

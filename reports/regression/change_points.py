@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from reports.regression.change import FEWEST_FOR_EXACT_COUNTS, Samples, least_change
+from reports.regression.change import Samples, least_change
 from reports.regression.rules import FALSE_ALARM_RATE, KINDS, POWER, Better, Metric, Rule, Rules, Scale
 from reports.regression.series import Finding, Series, Step
 
@@ -21,6 +21,8 @@ FEWEST_COMMITS = 2
 """In a segment: a lone commit that stands out is an outlier."""
 DECAY = math.sqrt(0.5)
 """Of the lengths of the intervals looked at."""
+FEWEST_FOR_EXACT_COUNTS = 5
+"""Counts that agree in fewer commits than this may do so by chance."""
 NOISE_FLOOR = 1e-7
 """Standard deviation, as a share of the largest deviation in a series, below which it is rounding."""
 

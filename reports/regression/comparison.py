@@ -221,8 +221,9 @@ def _compare(
             elif x is Values.MISSING and y is not Values.MISSING:
                 older.add(metric)  # new metrics come with new suites
             elif not x is y is Values.UNDEFINED and not is_ratio:
-                name, why = ("base", x) if isinstance(x, Values) and not isinstance(y, Values) else ("head", y)
-                incomparable.append(f"{metric} of {key}: {why.value if isinstance(why, Values) else ''} in {name}")
+                lacking = [(name, why) for name, why in (("base", x), ("head", y)) if isinstance(why, Values)]
+                name, why = lacking[-1]
+                incomparable.append(f"{metric} of {key}: {why.value} in {name}")
     num_measured = sum(key.device != "virtual" and rules.is_judged(metric) for key, metric in tests)
     luck = rules.process_luck * math.sqrt(1 / len(base) + 1 / len(head)) if unit == "round" else 0.0
     method = Method(is_paired, unit, is_ratio, num_measured, num_looks, luck)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from impl.attribution import Attribution, Cause
+from impl.attribution import Cause
 from reports.white_box.style import (
     BETTER_COLOR,
     FAINT_COLOR,
@@ -47,15 +46,6 @@ class Step(NamedTuple):
         return self.to_ns - self.from_ns
 
 
-def mean_by_cause(found: Sequence[Attribution]) -> dict[Cause, float]:
-    """Return the mean over requests of every cause's part of TTFT, in nanoseconds; they add up to the mean TTFT."""
-    total_ns: dict[Cause, int] = defaultdict(int)
-    for each in found:
-        for cause, ns in each.parts.items():
-            total_ns[cause] += ns
-    return {cause: total_ns[cause] / len(found) for cause in Cause if cause in total_ns}
-
-
 def steps(before: Mapping[Cause, float], after: Mapping[Cause, float], names: tuple[str, str]) -> list[Step]:
     """Return the bars from left to right; causes without a difference have none.
 
@@ -80,7 +70,7 @@ def draw_waterfall(
     """Draw mean TTFT of one scheduler, the steps by cause, and mean TTFT of the other.
 
     Args:
-        before: mean nanoseconds by cause, see `mean_by_cause`; a missing cause is 0.
+        before: mean nanoseconds by cause, see `impl.attribution.mean_by_cause`; a missing cause is 0.
         after: the same of the other scheduler.
         names: of both, shown literally.
         title: shown literally.
