@@ -19,6 +19,8 @@ STEADY = 2
 """A request in the middle of the pipeline: the first two meet an idle GPU or an idle CPU."""
 STRAY = 0.01
 """Share of a service TTFT that may be due to what a claim does not name: host overhead, where time is real."""
+OF_A_PART = 0.1
+"""Relative tolerance, where time is real, of a difference of stages: it carries the host overhead of them all."""
 
 
 @claim(SATURATED, section="7", broken=Broken("a synchronize behind the launch", {"overlap": overlap_that_synchronizes}))
@@ -43,7 +45,7 @@ def test_starved_what_is_inserted_is_the_cpu_work_of_other_requests(evidence: Ev
     s = Stages(rounds)
     inserted = rounds.each("overlap", lambda r: time_ns(r, STEADY, *INSERTED))
     stray = rounds.each("overlap", lambda r: foreign_share(r, STEADY, *INSERTED))
-    evidence.equal("inserted CPU time", inserted, s.pre + s.post - s.forward)
+    evidence.equal("inserted CPU time", inserted, s.pre + s.post - s.forward, within=OF_A_PART)
     evidence.at_most("share due to anything else", stray, STRAY)
     service = rounds.each("overlap", lambda r: r.metrics.requests[STEADY].service_ttft_ns)
     evidence.show("share of service TTFT for others' CPU work", inserted / service, "share")
@@ -95,7 +97,8 @@ def test_threads_take_the_cpu_out_of_the_gpus_way(evidence: Evidence) -> None:
     busy = rounds.each("overlap_three_thread", lambda r: gpu_time_ns(r, GpuCause.BUSY))
     threads = rounds.each("overlap_three_thread", waits)
     single = rounds.each("overlap", waits)
-    evidence.equal("overlap's GPU time lost to the CPU", single, (s.n - 2) * (s.pre + s.post - s.forward))
+    lost = (s.n - 2) * (s.pre + s.post - s.forward)
+    evidence.equal("overlap's GPU time lost to the CPU", single, lost, within=OF_A_PART)
     evidence.at_most("three threads' share lost to the CPU", threads / (busy + threads), 0.01)
     evidence.show("GPU time lost to the CPU, over a forward", single / s.forward, "forwards")
 
@@ -107,15 +110,19 @@ def without_gil(scenario: Scenario) -> Scenario:
 
 @claim(GIL, section="10", broken=Broken("stages that hold nothing", scenario=without_gil))
 def test_stages_that_hold_the_gil_wait_for_each_other(evidence: Evidence) -> None:
-    """With three threads whose stages hold the GIL, requests wait for it; on a free-threaded Python they do not."""
+    """With three threads whose stages hold the GIL, requests wait for it; on a free-threaded Python they do not.
 
-    def lock_share(result: Result) -> float:
+    A real thread that wakes up and waits for the GIL cannot tell so: that part of its waiting counts as a hand-off.
+    """
+    causes = (Cause.LOCK,) if evidence.is_exact else (Cause.LOCK, Cause.HAND_OFF)
+
+    def waiting_share(result: Result) -> float:
         found = attribute(result.timeline, result.scenario.workload)
-        return sum(each.parts.get(Cause.LOCK, 0) for each in found) / sum(each.ttft_ns for each in found)
+        return sum(each.parts.get(c, 0) for each in found for c in causes) / sum(each.ttft_ns for each in found)
 
-    share = evidence.of(GIL).each("overlap_three_thread", lock_share)
+    share = evidence.of(GIL).each("overlap_three_thread", waiting_share)
     if evidence.has_gil:
-        evidence.at_least("share of TTFT that waits for the GIL", share, 0.05)
+        evidence.at_least("share of TTFT that waits for the GIL", share, 0.05 if evidence.is_exact else 0.02)
     else:
         evidence.at_most("share of TTFT that waits for a core", share, 0.05)
     evidence.show("share of TTFT that waits for the GIL", share, "share")
