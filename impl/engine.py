@@ -214,7 +214,7 @@ class Engine:
 
     def _begin(self, stage: str, batch: Batch) -> int:
         if self._ranges is not None:
-            self._ranges.push(stage, batch.id)
+            self._ranges.push(stage, batch)
         return self.now_ns()
 
     def _end(self, stage: str, batch: Batch, start_ns: int) -> int:

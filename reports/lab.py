@@ -56,7 +56,7 @@ class Lab:
 
     def predictions(self, experiment: Experiment, device: str) -> list[Prediction]:
         """Return what the virtual device predicts for an experiment on a real one, beside the measurement."""
-        return predict(self.rounds(experiment, device), self._all_schedulers(experiment), self.machine(device))
+        return predict(self.rounds(experiment, device), self.schedulers(experiment), self.machine(device))
 
     def rounds(self, experiment: Experiment, device: str) -> Rounds:
         """Return an experiment's rounds, measured at the first call."""
@@ -78,7 +78,8 @@ class Lab:
         name, scheduler = next(iter(experiment.schedulers.items()))
         measure_rounds(Rounds(few), {name: scheduler}, machine, num_rounds=1)
 
-    def _all_schedulers(self, experiment: Experiment) -> dict[str, Scheduler]:
+    def schedulers(self, experiment: Experiment) -> dict[str, Scheduler]:
+        """Return an experiment's schedulers by name, with the users' that join it."""
         users = self._user_schedulers if experiment.is_open_to_users else {}
         return {**experiment.schedulers, **users}
 
@@ -88,7 +89,7 @@ class Lab:
     def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine) -> None:
         """Add rounds to an experiment: one where time is exact."""
         num_rounds = 1 if machine.is_exact else self._real_rounds(experiment)
-        measure_rounds(rounds, self._all_schedulers(experiment), machine, num_rounds=num_rounds)
+        measure_rounds(rounds, self.schedulers(experiment), machine, num_rounds=num_rounds)
 
     def judge(self, claim: Claim, device: str) -> Evidence:
         """Judge a claim; where time is real, an undecided one gets more rounds."""

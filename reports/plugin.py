@@ -14,11 +14,13 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from impl.engine import Scheduler
 from impl.errors import SettingError
+from impl.experiment import Result, run
 from impl.machines import why_no_cuda
 from impl.schedulers import load_users
 from reports.arguments import positive
 from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
 from reports.claims import Claim, ClaimFailed, Evidence
+from reports.cupti import record, why_no_cupti
 from reports.files import FileError, require_writable
 from reports.lab import Lab
 from reports.machine import describe, describe_gpu
@@ -66,12 +68,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write the last round of every case as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing",
     )
     group.addoption(
+        "--torch-profiler",
+        action="store_true",
+        help="run every case on a GPU once more under torch.profiler: its CUPTI trace and ours of the same run, in "
+        "--trace-dir",
+    )
+    group.addoption(
         "--gpu-optional", action="store_true", help="skip GPU tests, with the reason, where no GPU can be used"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     _require_something_to_compare(config)
+    if config.option.torch_profiler and config.option.trace_dir is None:
+        raise pytest.UsageError("--torch-profiler writes traces: say where, with --trace-dir DIR")
     if config.option.trace_dir is not None:
         try:
             require_writable(config.option.trace_dir)  # before the run, not after it
@@ -289,13 +299,24 @@ def check_case(
     """Leave a case's record, fill its benchmark entry, and fail if it differs from its baseline."""
     config = request.config
 
+    def trace(case: Case, device: str, last: Result) -> str | None:
+        """Write a case's trace; under torch.profiler, of a run of its own, which is no sample of anything."""
+        folder, name = config.option.trace_dir, f"{case.experiment.id}-{case.scheduler}-{device}"
+        if device == "cuda" and config.option.torch_profiler and why_no_cupti() is None:
+            scheduler = lab.schedulers(case.experiment)[case.scheduler]
+            machine = lab.machine(device)
+            recording = record(
+                lambda: run(scheduler, case.experiment.on(machine), machine), folder / f"{name}.torch.json"
+            )
+            last = recording.result
+        return write_trace(last, folder, name)
+
     def check(case: Case, benchmark: BenchmarkFixture) -> None:
         rounds = lab.rounds(case.experiment, device)
         results = rounds.of(case.scheduler)
         enter(benchmark, case, device, results)
         if config.option.trace_dir is not None:
-            name = f"{case.experiment.id}-{case.scheduler}-{device}"
-            left_out = write_trace(results[-1], config.option.trace_dir, name)
+            left_out = trace(case, device, results[-1])
             if left_out:
                 request.node.user_properties.append((NOTE, left_out))
         outcome, moved = compare_case(

@@ -6,7 +6,6 @@ import pytest
 
 from impl.errors import DeviceUnavailable
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine, why_no_cuda
-from impl.ranges import nvtx_ranges
 from reports.machine import describe, has_gil
 
 
@@ -27,10 +26,6 @@ def test_a_missing_torch_is_told_with_the_command_that_installs_it(monkeypatch: 
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "PyTorch does not import" in (why_no_cuda() or "")
     assert "pip install -e '.[gpu]'" in (why_no_cuda() or "")
-
-
-def test_without_a_profiler_no_ranges_are_made() -> None:
-    assert nvtx_ranges() is None
 
 
 def test_the_virtual_machine_is_the_same_everywhere_and_a_real_one_is_described() -> None:

@@ -1,0 +1,71 @@
+"""Reading what torch.profiler wrote, on traces made by hand; the real ones need a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impl.schedulers import SCHEDULERS
+from impl.timeline import FORWARD, LAUNCH
+from reports.cupti import KernelTimes, Recording, kernel_times, why_no_cupti
+from tests.build import MS, attempt, scenario, stages
+
+UNIX_OFFSET_NS = 1_790_000_000_000_000_000
+BASE_NS = 1_789_000_000_000_000_000
+
+
+def made(folder: Path, *, kernels_per_forward: int = 3, extra: tuple[dict[str, Any], ...] = ()) -> Recording:
+    """A virtual run, and the trace that CUPTI would have given of it: kernels end to end inside each forward."""
+    result = attempt(SCHEDULERS["overlap"], scenario(costs=stages(launch=1)))
+    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "args": {}}, *extra]
+
+    def microseconds(time_ns: int) -> float:
+        return (time_ns + UNIX_OFFSET_NS - BASE_NS) / 1e3
+
+    launches = {span.batch_id: span for span in result.timeline.stage(LAUNCH)}
+    for forward in reversed(result.timeline.stage(FORWARD)):
+        length_ns = (forward.end_ns - forward.start_ns) / kernels_per_forward
+        for index in range(kernels_per_forward):
+            key = 100 * forward.batch_id + index
+            launch_us = microseconds(launches[forward.batch_id].start_ns) + 10 * index + 1
+            call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": launch_us, "dur": 5}
+            begin_us = microseconds(forward.start_ns) + index * length_ns / 1e3
+            kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": begin_us, "dur": length_ns / 1e3}
+            events += [{**call, "args": {"correlation": key}}, {**kernel, "args": {"correlation": key}}]
+    path = folder / "run.torch.json"
+    path.write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
+    return Recording(result, path, UNIX_OFFSET_NS)
+
+
+def test_kernels_are_counted_to_the_batch_that_was_being_launched(tmp_path: Path) -> None:
+    recording = made(tmp_path)
+    found = kernel_times(recording)
+    assert sorted(found) == [0, 1, 2]
+    for forward in recording.result.timeline.stage(FORWARD):
+        seen = found[forward.batch_id]
+        assert seen.num_kernels == 3
+        assert seen.start_ns == pytest.approx(forward.start_ns, abs=1000), "microseconds with three decimals, as floats"
+        assert seen.end_ns - seen.start_ns == pytest.approx(5 * MS, abs=1000)
+
+
+def test_kernels_launched_outside_of_every_launch_belong_to_no_batch(tmp_path: Path) -> None:
+    early = {"ph": "X", "cat": "kernel", "name": "warm-up", "ts": 0, "dur": 9, "args": {"correlation": 9999}}
+    orphan_call = {"ph": "X", "cat": "cuda_runtime", "name": "x", "ts": 0, "dur": 1, "args": {"correlation": 9998}}
+    orphan = {**early, "args": {"correlation": 9998}}
+    assert kernel_times(made(tmp_path, extra=(early, orphan_call, orphan))) == kernel_times(made(tmp_path))
+
+
+def test_a_gap_between_kernels_is_part_of_the_forward(tmp_path: Path) -> None:
+    seen = kernel_times(made(tmp_path, kernels_per_forward=1))[1]
+    assert seen == KernelTimes(seen.start_ns, seen.end_ns, 1)
+    assert seen.end_ns - seen.start_ns == pytest.approx(5 * MS, abs=1000)
+
+
+def test_without_a_gpu_the_reason_is_told() -> None:
+    import reports.cupti
+
+    if reports.cupti.why_no_cuda() is not None:
+        assert why_no_cupti() == reports.cupti.why_no_cuda()
