@@ -1,8 +1,8 @@
 """What the suite itself costs, as benchmarks; the figures are reported at the end of a session.
 
 The goals are 50,000 requests a second on the virtual device, 100 µs of host time a forward on CUDA, and 2 % of
-throughput for recording 2,000 forwards a second there. Machines are shared and differ, so what is asserted is a ratio, or
-a bound twice as wide as the goal.
+throughput for recording 2,000 forwards a second there. Machines are shared and differ, so what is asserted is a ratio,
+or a bound twice as wide as the goal.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Unrecorded(Engine):
 def test_cuda_recording_cost(lab: Lab, benchmark: BenchmarkFixture, request: pytest.FixtureRequest) -> None:
     """`normal`, where nothing hides the host: its throughput with every span and event read, and with none."""
     machine = lab.machine("cuda")
-    costs, per_second = [], []
+    costs: list[float] = []
+    per_second: list[float] = []
 
     def serve_both() -> None:
         order = (True, False) if len(costs) % 2 else (False, True)

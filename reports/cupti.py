@@ -88,9 +88,7 @@ def kernel_times(recording: Recording) -> Mapping[int, KernelTimes]:
             continue
         start_ns, end_ns = time_ns(event["ts"]), time_ns(event["ts"] + event["dur"])
         known = found.get(batch_id, KernelTimes(start_ns, end_ns, 0))
-        found[batch_id] = KernelTimes(
-            min(known.start_ns, start_ns), max(known.end_ns, end_ns), known.num_kernels + 1
-        )
+        found[batch_id] = KernelTimes(min(known.start_ns, start_ns), max(known.end_ns, end_ns), known.num_kernels + 1)
     return found
 
 

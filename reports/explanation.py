@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rich import box
 from rich.table import Table
@@ -14,6 +15,7 @@ from impl.diagnosis import Diagnosis, diagnose
 from impl.experiment import Result
 from impl.gpu_time import GpuCause, split_gpu_time
 from impl.steps import Step, six_steps
+from reports.gpu_state import GpuState
 from reports.summary import draw
 
 NAMED_SHARE = 0.01
@@ -39,6 +41,8 @@ class Explained:
     """Shares of the window between the first forward's start and the last one's end."""
     diagnosis: Diagnosis
     """Of the last round."""
+    states: Sequence[GpuState] = ()
+    """Of the real GPU, one for each round in which it was sampled."""
 
     @property
     def ttft_ns(self) -> float:
@@ -46,7 +50,7 @@ class Explained:
         return sum(self.parts.values())
 
 
-def explain(name: str, results: Sequence[Result]) -> Explained:
+def explain(name: str, results: Sequence[Result], states: Sequence[GpuState] = ()) -> Explained:
     """Average the causes over all requests of all rounds."""
     found = [each for result in results for each in attribute(result.timeline, result.scenario.workload)]
     gpu: dict[GpuCause, float] = defaultdict(float)
@@ -56,7 +60,7 @@ def explain(name: str, results: Sequence[Result]) -> Explained:
         for gpu_cause, time_ns in split.items():
             gpu[gpu_cause] += time_ns / window_ns / len(results) if window_ns else 0.0
     last = results[-1]
-    return Explained(name, mean_by_cause(found), dict(gpu), diagnose(last.timeline, last.scenario.workload))
+    return Explained(name, mean_by_cause(found), dict(gpu), diagnose(last.timeline, last.scenario.workload), states)
 
 
 def sentence(before: Explained, after: Explained) -> str:
@@ -113,7 +117,15 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
         if any(each.gpu.get(gpu_cause) for each in every):
             shares = (f"{100 * each.gpu.get(gpu_cause, 0.0):.1f} %" for each in block)
             table.add_row(f"GPU {gpu_cause.value}", *shares)
+    if any(each.states for each in every):
+        table.add_section()
+        table.add_row("SM clock, MHz", *(_mean([s.sm_clock_mhz for s in each.states]) for each in block))
+        table.add_row("power, W", *(_mean([s.power_w for s in each.states]) for each in block))
     return draw(table, WIDEST)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{fmean(values):,.0f}" if values else "–"
 
 
 def step_table(runs: Mapping[str, Result], request_id: int) -> str:

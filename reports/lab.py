@@ -9,7 +9,8 @@ from impl.engine import Scheduler
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine
 from impl.workload import Workload
 from reports.claims import Claim, Evidence
-from reports.machine import has_gil
+from reports.gpu_state import Sampler, why_no_nvml
+from reports.machine import gpu_uuid, has_gil
 from reports.measure import Experiment, Rounds, measure_rounds
 from reports.prediction import Prediction, predict
 from reports.verdict import Verdict
@@ -40,6 +41,7 @@ class Lab:
         self._progress = progress
         self._num_rounds = num_rounds
         self._machines: dict[str, Machine] = {}
+        self._sampler: Sampler | None = None
         self._rounds: dict[tuple[str, str], Rounds] = {}
 
     def machine(self, device: str) -> Machine:
@@ -52,7 +54,15 @@ class Lab:
             if device == "cuda":
                 self._progress("calibrating forwards on the GPU")
             self._machines[device] = MACHINES[device]()
+            if device == "cuda" and why_no_nvml() is None:
+                self._sampler = Sampler(gpu_uuid())
         return self._machines[device]
+
+    def close(self) -> None:
+        """End what runs beside the lab."""
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
 
     def predictions(self, experiment: Experiment, device: str) -> list[Prediction]:
         """Return what the virtual device predicts for an experiment on a real one, beside the measurement."""
@@ -89,7 +99,8 @@ class Lab:
     def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine) -> None:
         """Add rounds to an experiment: one where time is exact."""
         num_rounds = 1 if machine.is_exact else self._real_rounds(experiment)
-        measure_rounds(rounds, self.schedulers(experiment), machine, num_rounds=num_rounds)
+        monitor = self._sampler if machine.name == "cuda" else None
+        measure_rounds(rounds, self.schedulers(experiment), machine, num_rounds=num_rounds, monitor=monitor)
 
     def judge(self, claim: Claim, device: str) -> Evidence:
         """Judge a claim; where time is real, an undecided one gets more rounds."""

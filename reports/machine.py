@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from reports.gpu_state import why_no_nvml
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -54,13 +56,13 @@ def describe_gpu() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
+    reason = why_no_nvml()
+    if reason is not None:
+        return facts | {"driver": None, "nvml": reason}
+    import pynvml
+
     try:
-        import pynvml
-    except ImportError:
-        return facts | {"driver": None, "nvml": "nvidia-ml-py is not installed"}
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+        handle = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid())
         return facts | {
             "driver": str(pynvml.nvmlSystemGetDriverVersion()),
             "power_limit_w": pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
@@ -70,3 +72,10 @@ def describe_gpu() -> dict[str, Any]:
         }
     except pynvml.NVMLError as error:
         return facts | {"driver": None, "nvml": str(error)}
+
+
+def gpu_uuid() -> str:
+    """Return the current GPU's name in NVML; call only where one is."""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from impl.checks import require_positive, require_whole
 from impl.engine import Scheduler
-from impl.errors import RunFailed, SettingError
+from impl.errors import RunFailed, RunInvalid, SettingError
 from impl.experiment import Result, Scenario, run
 from impl.machines import Machine
+from reports.gpu_state import GpuState, Monitor
 
+MAX_ATTEMPTS = 3
+"""A round in which the GPU throttles is measured this often at most."""
 NUM_FRAMES = 3
 """Of a traceback: those of the scheduler; before them come the suite's own."""
 Samples = NDArray[np.float64]
@@ -124,6 +127,10 @@ class Rounds:
     results: dict[str, list[Result]] = field(default_factory=dict)
     failures: dict[str, RunFailed] = field(default_factory=dict)
     """Schedulers that failed, with their first error; they have no results."""
+    states: dict[str, list[GpuState]] = field(default_factory=dict)
+    """What the GPU did during each result, where it was sampled."""
+    left_out: list[str] = field(default_factory=list)
+    """Rounds that were repeated because the GPU throttled, and why."""
 
     def of(self, scheduler: str) -> list[Result]:
         """Return a scheduler's results.
@@ -165,18 +172,53 @@ class Rounds:
         return self.metric(name, scheduler) / self.metric(name, over) - 1
 
 
-def measure_rounds(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine, *, num_rounds: int) -> None:
+def measure_rounds(
+    rounds: Rounds,
+    schedulers: Mapping[str, Scheduler],
+    machine: Machine,
+    *,
+    num_rounds: int,
+    monitor: Monitor | None = None,
+) -> None:
     """Add paired rounds; every second one runs in reverse order.
 
-    A scheduler that fails leaves the experiment, and the others go on.
+    A scheduler that fails leaves the experiment, and the others go on. A round in which the monitor saw the GPU
+    throttle is left out and repeated; if every attempt throttles, all schedulers count as failed.
     """
     for _ in range(num_rounds):
-        index = max((len(results) for results in rounds.results.values()), default=0)
-        order = [name for name in schedulers if name not in rounds.failures]
-        for name in order if index % 2 == 0 else reversed(order):
-            try:
-                result = run(schedulers[name], rounds.scenario, machine)
-            except RunFailed as error:
-                rounds.failures[name] = error
-            else:
-                rounds.results.setdefault(name, []).append(result)
+        for _ in range(MAX_ATTEMPTS):
+            found = _one_round(rounds, schedulers, machine)
+            states = {} if monitor is None else {name: _state(result, monitor) for name, result in found.items()}
+            throttled = [f"{name}: {s.throttling}" for name, s in states.items() if s is not None and s.throttling]
+            if not throttled:
+                break
+            rounds.left_out.append(f"GPU throttled during {'; '.join(throttled)}")
+        else:
+            error = RunInvalid(
+                f"{rounds.scenario.id}: {rounds.left_out[-1]}, in each of {MAX_ATTEMPTS} attempts; "
+                "cool the GPU or raise its power limit: times of a slowed GPU say nothing about schedulers"
+            )
+            rounds.failures.update(dict.fromkeys(found, error))
+            return
+        for name, result in found.items():
+            rounds.results.setdefault(name, []).append(result)
+            if (state := states.get(name)) is not None:
+                rounds.states.setdefault(name, []).append(state)
+
+
+def _one_round(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> dict[str, Result]:
+    """Run every scheduler that has not failed once, and note those that fail now."""
+    index = max((len(results) for results in rounds.results.values()), default=0)
+    order = [name for name in schedulers if name not in rounds.failures]
+    found = {}
+    for name in order if index % 2 == 0 else reversed(order):
+        try:
+            found[name] = run(schedulers[name], rounds.scenario, machine)
+        except RunFailed as error:
+            rounds.failures[name] = error
+    return found
+
+
+def _state(result: Result, monitor: Monitor) -> GpuState | None:
+    start_ns = result.timeline.started_ns
+    return monitor.state(start_ns, start_ns + result.metrics.summary.total_ns)

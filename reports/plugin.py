@@ -6,7 +6,8 @@ import argparse
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -230,7 +231,7 @@ def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:
 
 
 @pytest.fixture(scope="session")
-def lab(pytestconfig: pytest.Config) -> Lab:
+def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """The session's lab."""
     reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
@@ -242,7 +243,8 @@ def lab(pytestconfig: pytest.Config) -> Lab:
                 reporter.write_line(f"  {text}")
                 reporter._tw.flush()
 
-    return Lab(pytestconfig.stash[USERS], progress, num_rounds=pytestconfig.getoption("--rounds"))
+    with closing(Lab(pytestconfig.stash[USERS], progress, num_rounds=pytestconfig.getoption("--rounds"))) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
@@ -314,7 +316,10 @@ def check_case(
     def check(case: Case, benchmark: BenchmarkFixture) -> None:
         rounds = lab.rounds(case.experiment, device)
         results = rounds.of(case.scheduler)
-        enter(benchmark, case, device, results)
+        enter(benchmark, case, device, rounds)
+        if rounds.left_out and case.scheduler == case.experiment.reference:
+            repeated = f"{case.experiment.id}: {len(rounds.left_out)} rounds left out and repeated"
+            request.node.user_properties.append((NOTE, f"{repeated}: {rounds.left_out[0]}"))
         if config.option.trace_dir is not None:
             left_out = trace(case, device, results[-1])
             if left_out:

@@ -18,6 +18,7 @@ from reports.files import FileError
 from reports.machine import commit, describe
 from reports.records import NOTE, CaseRecord, ClaimRecord, PredictionRecord
 from reports.summary import claim_table, prediction_table, user_table
+from reports.tools import missing_tools
 from reports.verdict import Verdict
 
 
@@ -161,7 +162,9 @@ class Recorder:
         keys = (*self._claims, *self._cases, *self._predictions)
         for device in sorted({device for *_, device in keys}):
             self._print_device(terminalreporter, device)
-        for note in self._notes:
+        devices = {device for _, device in self._cases}
+        missing = missing_tools(devices, wants_cupti=self._config.option.torch_profiler)
+        for note in (*self._notes, *missing):
             terminalreporter.write_line(note)
 
     def _print_device(self, terminal: pytest.TerminalReporter, device: str) -> None:

@@ -12,9 +12,8 @@ from dataclasses import asdict
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from impl.diagnosis import diagnose
-from impl.experiment import Result
 from impl.workload import NS_PER_S
-from reports.measure import Case
+from reports.measure import Case, Rounds
 
 SCHEMA = 1
 """Version of what `enter` stores in a benchmark's extra_info."""
@@ -46,8 +45,9 @@ class ReplayClock:
 CLOCK = ReplayClock()
 
 
-def enter(benchmark: BenchmarkFixture, case: Case, device: str, results: Sequence[Result]) -> None:
+def enter(benchmark: BenchmarkFixture, case: Case, device: str, rounds: Rounds) -> None:
     """Fill a case's benchmark entry: run times as its samples, all metrics of every round beside them."""
+    results = rounds.of(case.scheduler)
     CLOCK.load([result.metrics.summary.total_ns / NS_PER_S for result in results])
     benchmark.pedantic(CLOCK.advance, setup=CLOCK.reset, rounds=len(results), iterations=1)
     benchmark.extra_info.update(
@@ -58,5 +58,7 @@ def enter(benchmark: BenchmarkFixture, case: Case, device: str, results: Sequenc
         section=case.experiment.section,
         scale=1.0 if device == "virtual" else case.experiment.real_scale,
         rounds=[asdict(result.metrics.summary) for result in results],
+        gpu=[asdict(state) for state in rounds.states.get(case.scheduler, [])],
+        left_out=rounds.left_out,
         overlap=[diagnose(result.timeline, result.scenario.workload).finding.name for result in results],
     )

@@ -507,3 +507,20 @@ def test_traces_of_every_case_are_written_and_a_bad_folder_stops_the_session(sui
     status, output = run(suite, "--trace-dir=file")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "--trace-dir: file: no file can be written there" in output
+
+
+def test_a_torch_profile_needs_a_folder_and_without_a_gpu_its_lack_is_told(suite: Path) -> None:
+    status, output = run(suite, "--torch-profiler")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--torch-profiler writes traces: say where, with --trace-dir DIR" in output
+    status, output = run(suite, "--torch-profiler", "--trace-dir=traces", "-k", "first")
+    assert status == pytest.ExitCode.OK
+    assert "--torch-profiler recorded nothing: no case ran on a GPU (-m gpu)" in output
+    assert list((suite / "traces").glob("*-virtual.json"))
+
+
+def test_without_nvtx_real_runs_go_on_and_the_summary_says_so(suite: Path) -> None:
+    (suite / "nvtx.py").write_text("raise ImportError('not installed here')")
+    status, output = run(suite, "-m", "cpu", "-k", "first")
+    assert status == pytest.ExitCode.OK
+    assert "no NVTX ranges: nvtx does not import (not installed here); install it with: pip install nvtx" in output

@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from impl.errors import DeviceUnavailable, RunFailed, SettingError
@@ -76,8 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
             "(--scheduler package.module:name adds yours)"
         )
     try:
-        rounds = Lab(users, lambda text: print(text, file=sys.stderr)).rounds(experiment, arguments.device)
-        found = [explain(name, rounds.of(name)) for name in names]
+        with closing(Lab(users, lambda text: print(text, file=sys.stderr))) as lab:
+            rounds = lab.rounds(experiment, arguments.device)
+        found = [explain(name, rounds.of(name), rounds.states.get(name, [])) for name in names]
     except (DeviceUnavailable, RunFailed) as error:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error
     last = {name: rounds.of(name)[-1] for name in names}

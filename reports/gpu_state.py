@@ -1,0 +1,155 @@
+"""SM clock, power and throttling of the GPU during a run, as NVML tells them.
+
+A process of its own samples: a thread in this one would ask for the GIL again and again, which is what some experiments
+are about. `time.perf_counter_ns` reads one clock in all processes of a machine, so its samples fit the runs' times.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple, Protocol
+
+ROOT = Path(__file__).resolve().parent.parent
+INTERVAL_S = 0.01
+THROTTLING = {
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Bits of the clock event reasons that mean a slower GPU than asked for. Source: NVIDIA, nvml.h."""
+MOST_THROTTLED = 0.05
+"""Share of a run's samples; a round with a run beyond it is left out."""
+
+
+class Sample(NamedTuple):
+    """The GPU at a moment of `time.perf_counter_ns`."""
+
+    time_ns: int
+    sm_clock_mhz: int
+    power_mw: int
+    reasons: int
+    """Bits of NVML's clock event reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """The GPU during a run."""
+
+    num_samples: int
+    sm_clock_mhz: float
+    sm_clock_min_mhz: int
+    power_w: float
+    """Means over the samples."""
+    throttled: Mapping[str, float]
+    """Share of samples by reason, where there was one."""
+
+    @property
+    def throttling(self) -> str | None:
+        """The reason that slowed the run down, in words; None if none did for long enough to count."""
+        named = [f"{name} in {share:.0%}" for name, share in self.throttled.items() if share > MOST_THROTTLED]
+        return f"{' and '.join(named)} of {self.num_samples} samples" if named else None
+
+
+class Monitor(Protocol):
+    """Knows the state of the GPU in the past."""
+
+    def state(self, start_ns: int, end_ns: int) -> GpuState | None:
+        """Return the state between two times of `time.perf_counter_ns`; None if nothing was sampled then."""
+
+
+def summarize(samples: list[Sample]) -> GpuState | None:
+    """Return the state that samples show; None without any."""
+    if not samples:
+        return None
+    counts = Counter(name for sample in samples for bit, name in THROTTLING.items() if sample.reasons & bit)
+    return GpuState(
+        num_samples=len(samples),
+        sm_clock_mhz=fmean(sample.sm_clock_mhz for sample in samples),
+        sm_clock_min_mhz=min(sample.sm_clock_mhz for sample in samples),
+        power_w=fmean(sample.power_mw for sample in samples) / 1e3,
+        throttled={name: count / len(samples) for name, count in counts.items()},
+    )
+
+
+class Sampler:
+    """A process that samples a GPU until it is closed, or this process ends.
+
+    Args:
+        uuid: of the GPU, as NVML writes it ("GPU-…").
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "reports.gpu_state", uuid],
+            stdin=subprocess.PIPE,
+            stdout=self._file,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        self._samples: list[Sample] = []
+        self._num_read = 0
+
+    def state(self, start_ns: int, end_ns: int) -> GpuState | None:
+        """Return the state between two times, and forget what was sampled before the first."""
+        found = os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size - self._num_read, self._num_read)
+        whole = found[: found.rfind(b"\n") + 1]
+        self._num_read += len(whole)
+        self._samples += [Sample(*map(int, line.split())) for line in whole.splitlines()]
+        self._samples = [sample for sample in self._samples if sample.time_ns >= start_ns]
+        return summarize([sample for sample in self._samples if sample.time_ns < end_ns])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.wait()
+        assert self._process.stdin is not None, "a pipe was asked for"
+        self._process.stdin.close()
+        self._file.close()
+
+
+def sample_until_parent_ends(uuid: str) -> None:
+    """Print a sample every `INTERVAL_S` until standard input is closed."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    while not select.select([sys.stdin], [], [], INTERVAL_S)[0]:
+        sample = Sample(
+            time.perf_counter_ns(),
+            pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+            pynvml.nvmlDeviceGetPowerUsage(gpu),
+            pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu),
+        )
+        print(*sample, flush=True)
+
+
+def why_no_nvml() -> str | None:
+    """Return the reason why NVML cannot be asked here; None if it can."""
+    try:
+        import pynvml
+    except ImportError as error:
+        return f"nvidia-ml-py does not import ({error}); install it with: pip install nvidia-ml-py"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return f"NVML does not start ({error}); check the driver with nvidia-smi"
+    return None
+
+
+if __name__ == "__main__":
+    sample_until_parent_ends(sys.argv[1])

@@ -1,0 +1,158 @@
+"""The GPU's state during runs, from samples made up here; and the process that samples, with an NVML made up here."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from impl.errors import RunInvalid
+from impl.machines import VirtualMachine
+from impl.schedulers.normal import normal
+from impl.schedulers.overlap import overlap
+from reports.gpu_state import GpuState, Sample, Sampler, summarize, why_no_nvml
+from reports.measure import Rounds, measure_rounds
+from reports.tools import missing_tools
+from tests.build import scenario
+
+PAIR = {"normal": normal, "overlap": overlap}
+CAP, IDLE = 0x04, 0x01
+COOL = GpuState(100, 1980.0, 1980, 500.0, {})
+HOT = GpuState(100, 1500.0, 1200, 700.0, {"software power cap": 0.4})
+BRIEF = GpuState(100, 1979.0, 1900, 650.0, {"software power cap": 0.05})
+
+FAKE_NVML = """
+class NVMLError(Exception):
+    pass
+
+NVML_CLOCK_SM = 1
+count = 0
+
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByUUID(uuid):
+    assert uuid == "GPU-1"
+    return uuid
+def nvmlDeviceGetClockInfo(gpu, kind):
+    global count
+    count += 1
+    return 1000 + count
+def nvmlDeviceGetPowerUsage(gpu): return 300_000
+def nvmlDeviceGetCurrentClocksEventReasons(gpu): return 0x04
+"""
+
+
+class Planned:
+    """A monitor that tells one planned state after the other."""
+
+    def __init__(self, *states: GpuState | None) -> None:
+        self.left = list(states)
+        self.asked: list[tuple[int, int]] = []
+
+    def state(self, start_ns: int, end_ns: int) -> GpuState | None:
+        self.asked.append((start_ns, end_ns))
+        return self.left.pop(0)
+
+
+def measured(num_rounds: int, *states: GpuState | None) -> tuple[Rounds, Planned]:
+    monitor, rounds = Planned(*states), Rounds(scenario())
+    measure_rounds(rounds, PAIR, VirtualMachine(), num_rounds=num_rounds, monitor=monitor)
+    return rounds, monitor
+
+
+def test_samples_become_means_and_shares_of_reasons_that_slow_a_gpu_down() -> None:
+    samples = [Sample(0, 1980, 400_000, IDLE), Sample(1, 1000, 600_000, CAP | 0x40), Sample(2, 1980, 500_000, CAP)]
+    state = summarize(samples)
+    assert state == GpuState(
+        3,
+        pytest.approx(1653.33, abs=0.01),
+        1000,
+        500.0,
+        {"software power cap": 2 / 3, "hardware thermal slowdown": 1 / 3},
+    )
+    assert state is not None
+    assert state.throttling == "software power cap in 67% and hardware thermal slowdown in 33% of 3 samples"
+    assert summarize([]) is None
+    idle = summarize(samples[:1])
+    assert idle is not None
+    assert idle.throttling is None, "an idle GPU lowers its clock without being slowed down"
+
+
+def test_each_run_is_asked_for_by_its_own_times_and_keeps_its_state() -> None:
+    rounds, monitor = measured(2, COOL, BRIEF, BRIEF, COOL)
+    assert rounds.states == {"normal": [COOL, COOL], "overlap": [BRIEF, BRIEF]}, "the second round ran in reverse"
+    assert not rounds.left_out
+    for (start_ns, end_ns), name in zip(monitor.asked, ("normal", "overlap", "overlap", "normal"), strict=True):
+        assert end_ns - start_ns == rounds.of(name)[0].metrics.summary.total_ns
+
+
+def test_a_throttled_round_is_left_out_whole_and_repeated() -> None:
+    rounds, _ = measured(2, COOL, COOL, COOL, HOT, COOL, COOL)
+    assert [len(rounds.of(name)) for name in PAIR] == [2, 2]
+    assert rounds.states == {"normal": [COOL] * 2, "overlap": [COOL] * 2}
+    assert rounds.left_out == ["GPU throttled during normal: software power cap in 40% of 100 samples"]
+
+
+def test_a_gpu_that_throttles_in_every_attempt_fails_the_experiment_with_the_reason() -> None:
+    rounds, _ = measured(2, *[COOL, COOL], *[COOL, HOT] * 3)
+    for name in PAIR:
+        with pytest.raises(RunInvalid, match=r"software power cap in 40% .* in each of 3 attempts; cool the GPU"):
+            rounds.of(name)
+
+
+def test_without_a_sample_a_run_counts_and_has_no_state() -> None:
+    rounds, _ = measured(1, None, None)
+    assert len(rounds.of("normal")) == 1
+    assert not rounds.states
+
+
+def test_the_sampling_process_tells_what_it_saw_between_two_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text(FAKE_NVML)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sampler = Sampler("GPU-1")
+    try:
+        deadline_s = time.monotonic() + 30
+        while sampler.state(0, time.perf_counter_ns()) is None:
+            assert time.monotonic() < deadline_s, "no sample within 30 s"
+            time.sleep(0.05)
+        start_ns = time.perf_counter_ns()
+        time.sleep(0.3)
+        end_ns = time.perf_counter_ns()
+        time.sleep(0.1)
+        state = sampler.state(start_ns, end_ns)
+        assert state is not None
+        assert 3 <= state.num_samples <= 31, "0.3 s of one every 0.01 s or a little more"
+        assert state.power_w == 300.0
+        assert state.throttled == {"software power cap": 1.0}
+        assert sampler.state(0, start_ns) is None, "what was before the last question is forgotten"
+    finally:
+        sampler.close()
+
+
+def test_a_process_that_cannot_sample_gives_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError('none here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sampler = Sampler("GPU-1")
+    time.sleep(0.2)
+    assert sampler.state(0, time.perf_counter_ns()) is None
+    sampler.close()
+
+
+def test_what_is_missing_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "pip install nvidia-ml-py" in (why_no_nvml() or "")
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert missing_tools({"virtual"}, wants_cupti=False) == []
+    assert missing_tools({"virtual"}, wants_cupti=True) == [
+        "--torch-profiler recorded nothing: no case ran on a GPU (-m gpu)"
+    ]
+    told = missing_tools({"cuda", "virtual"}, wants_cupti=True)
+    assert [line.split(":")[0] for line in told] == [
+        "no NVTX ranges",
+        "no SM clock, power and throttling",
+        "--torch-profiler recorded nothing",
+    ]
