@@ -16,6 +16,8 @@ from reports.prediction import Prediction, predict
 from reports.verdict import Verdict
 
 MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": CpuMachine, "cuda": CudaMachine}
+MARKS = {"cpu": "cpu", "cuda": "gpu"}
+"""Devices that -m has to ask for, and the pytest marker that does; without one, only virtual tests run."""
 NUM_WARM_UP_REQUESTS = 3
 MAX_EXTENSIONS = 2
 """An undecided claim gets its number of rounds again, this often at most."""

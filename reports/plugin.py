@@ -23,7 +23,7 @@ from reports.baselines import Baselines, compare_case, compare_figure, entry, fi
 from reports.claims import Claim, ClaimFailed, Evidence
 from reports.cupti import record, why_no_cupti
 from reports.files import FileError, require_writable
-from reports.lab import Lab
+from reports.lab import MACHINES, MARKS, Lab
 from reports.machine import describe, describe_gpu
 from reports.measure import Case, cases
 from reports.recorder import Recorder
@@ -33,8 +33,6 @@ from reports.summary import sentence
 from reports.trace import write_trace
 from reports.verdict import Verdict
 
-DEVICE_MARKS = {"virtual": None, "cpu": "cpu", "cuda": "gpu"}
-"""Devices and the marker by which -m selects their tests; without one, only virtual ones run."""
 USERS = pytest.StashKey[Mapping[str, Scheduler]]()
 
 
@@ -103,7 +101,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             every = cases(metafunc.module.EXPERIMENTS, tuple(users))
         except SettingError as error:
             raise pytest.UsageError(str(error)) from error
-        found = [(case, device) for device in DEVICE_MARKS for case in every]
+        found = [(case, device) for device in MACHINES for case in every]
         parameters = [
             pytest.param(case, device, id=f"{case.experiment.id}-{case.scheduler}-{device}", marks=_marks(device))
             for case, device in found
@@ -112,13 +110,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     elif {"predicted", "device", "lab"} <= set(metafunc.fixturenames):
         parameters = [
             pytest.param(experiment, device, id=f"{experiment.id}-{device}", marks=_marks(device))
-            for device in DEVICE_MARKS
+            for device in MACHINES
             for experiment in metafunc.module.PREDICTED
             if device != "virtual"
         ]
         metafunc.parametrize(("predicted", "device"), parameters)
     elif "device" in metafunc.fixturenames and not _has_own_parameters(metafunc, "device"):
-        metafunc.parametrize("device", [pytest.param(d, id=d, marks=_marks(d)) for d in DEVICE_MARKS])
+        metafunc.parametrize("device", [pytest.param(d, id=d, marks=_marks(d)) for d in MACHINES])
 
 
 def _has_own_parameters(metafunc: pytest.Metafunc, name: str) -> bool:
@@ -128,14 +126,13 @@ def _has_own_parameters(metafunc: pytest.Metafunc, name: str) -> bool:
 
 
 def _marks(device: str) -> list[pytest.MarkDecorator]:
-    mark = DEVICE_MARKS[device]
-    return [] if mark is None else [getattr(pytest.mark, mark)]
+    return [getattr(pytest.mark, MARKS[device])] if device in MARKS else []
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out devices nobody asked for; stop, or skip with the reason, if a GPU is asked for and not there."""
-    unasked_marks = [mark for mark in ("cpu", "gpu") if mark not in config.option.markexpr]
+    unasked_marks = [mark for mark in MARKS.values() if mark not in config.option.markexpr]
     unasked = {item for item in items if any(item.get_closest_marker(mark) for mark in unasked_marks)}
     if unasked:
         config.hook.pytest_deselected(items=list(unasked))

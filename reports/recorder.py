@@ -15,6 +15,7 @@ from impl.machines import why_no_cuda
 from reports.article import read_article
 from reports.baselines import Baselines, file_for
 from reports.files import FileError
+from reports.lab import MARKS
 from reports.machine import commit, describe
 from reports.records import NOTE, CaseRecord, ClaimRecord, PredictionRecord
 from reports.summary import claim_table, prediction_table, user_table
@@ -132,8 +133,7 @@ class Recorder:
 
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
         # Asked at the start too, to compare with saved runs: so it must not depend on what has run.
-        marks = {"cpu": "cpu", "gpu": "cuda"}
-        asked = [device for mark, device in marks.items() if mark in config.option.markexpr] or ["virtual"]
+        asked = [device for device, mark in MARKS.items() if mark in config.option.markexpr] or ["virtual"]
         # The words of -m may leave a device out as well as ask for it; a GPU that is not there has no facts.
         devices = [device for device in asked if device != "cuda" or why_no_cuda() is None]
         machine_info["overlap"] = {device: describe(device) for device in devices}

@@ -13,12 +13,13 @@ from types import FrameType
 
 from reports.commands.decision import add_decision_arguments, require_outputs, show, show_failure
 from reports.files import FileError
+from reports.lab import MACHINES
 from reports.machine import ROOT
 from reports.regression.checkout import require_clean, resolve, worktree
 from reports.regression.comparison import Comparison, Exit
 from reports.regression.gate import run_gate
 from reports.regression.rules import read_rules
-from reports.regression.suite import MARKS, CasesFailed, Suite
+from reports.regression.suite import CasesFailed, Suite
 
 HELP = "is HEAD slower than BASE? Measured here and now, base and head alternately"
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("--base", required=True, metavar="REF", help="the commit to compare with, as origin/main")
     parser.add_argument("--head", default="HEAD", metavar="REF", help="the commit to judge (default: HEAD)")
-    parser.add_argument("--device", choices=tuple(MARKS), default="cuda", help="default: %(default)s")
+    parser.add_argument("--device", choices=tuple(MACHINES), default="cuda", help="default: %(default)s")
     parser.add_argument(
         "-o",
         "--output",

@@ -15,12 +15,11 @@ import pytest
 
 from impl.errors import RunInvalid
 from reports.files import FileError
+from reports.lab import MARKS
 from reports.measure import split_case_id
 from reports.regression import processes
 from reports.regression.results import ResultFile, read_result
 
-MARKS = {"virtual": (), "cpu": ("-m", "cpu"), "cuda": ("-m", "gpu")}
-"""pytest's options that choose a device."""
 CASES = "perf/test_cases.py"
 TIMEOUT_S = 300
 """Twenty times what a process takes on a GPU: one that hangs is named before the time of a CI job is over."""
@@ -54,13 +53,18 @@ class Suite:
     def __str__(self) -> str:
         return f"{self.side} {self.commit[:12]}"
 
+    @property
+    def _selection(self) -> tuple[str, ...]:
+        """Pytest's options that choose the device."""
+        return ("-m", MARKS[self.device]) if self.device in MARKS else ()
+
     def collect(self) -> list[str]:
         """Return the node ids of the cases on the device.
 
         Raises:
             FileError: if the suite does not import, cannot run here, or does not know what the gate asks for.
         """
-        done = self._python("-c", COLLECT, CASES, "--collect-only", "-q", "--no-baseline", *MARKS[self.device])
+        done = self._python("-c", COLLECT, CASES, "--collect-only", "-q", "--no-baseline", *self._selection)
         sources, _, listed = done.stdout.partition("\n\n")
         if not sources:
             raise FileError(f"{self}: its suite does not import: {_last_line(done)}; choose a commit that does")
@@ -82,7 +86,7 @@ class Suite:
             RunInvalid: if the machine was too busy to measure.
             FileError: if the process was killed, or could not run.
         """
-        arguments = ["--no-baseline", f"--rounds={rounds}", f"--benchmark-json={output}", *MARKS[self.device]]
+        arguments = ["--no-baseline", f"--rounds={rounds}", f"--benchmark-json={output}", *self._selection]
         output.unlink(missing_ok=True)  # of an attempt before this one
         done = self._python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments, *nodes)
         if done.returncode < 0:
@@ -112,7 +116,7 @@ class Suite:
         try:
             return processes.run([sys.executable, *arguments], variables, folder=self.root, timeout_s=TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            command = shlex.join(["pytest", "-v", CASES, *MARKS[self.device]])
+            command = shlex.join(["pytest", "-v", CASES, *self._selection])
             raise FileError(
                 f"{self}: its process did not end within {TIMEOUT_S} s; if the machine has no other work, a case "
                 f"hangs: check that commit out and find it with: {command}"
