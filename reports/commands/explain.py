@@ -38,7 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help="explain your own (repeatable)"
     )
     parser.add_argument(
-        "--request", type=int, metavar="ID", help="show the article's six steps of one request, the first one being 0"
+        "--request",
+        type=int,
+        action="append",
+        default=[],
+        metavar="ID",
+        help="show the article's six steps of a request, the first one being 0 (repeatable)",
     )
     parser.add_argument("--device", choices=tuple(MACHINES), default="virtual", help="default: %(default)s")
     parser.add_argument(
@@ -84,11 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error
     last = {name: rounds.of(name)[-1] for name in names}
     num_requests = len(rounds.scenario.workload.requests)
-    if arguments.request is not None and not 0 <= arguments.request < num_requests:
-        raise FileError(f"--request {arguments.request}: {experiment.id} has requests 0 to {num_requests - 1}")
+    for request in arguments.request:
+        if not 0 <= request < num_requests:
+            raise FileError(f"--request {request}: {experiment.id} has requests 0 to {num_requests - 1}")
     print(cause_table(found, width=shutil.get_terminal_size().columns).rstrip())
-    if arguments.request is not None:
-        print(step_table(last, arguments.request).rstrip())
+    for request in arguments.request:
+        print(step_table(last, request).rstrip())
     for each in found:
         print(f"{each.name}: {each.diagnosis}")
     for each in found[1:]:
