@@ -136,6 +136,16 @@ def test_it_stops_in_the_middle_of_the_plan_too(tmp_path: Path) -> None:
     assert set(found.counts) <= {Verdict.OK, Verdict.SHOWN}
 
 
+def test_a_regression_ends_the_gate_at_its_look_whatever_else_is_undecided(tmp_path: Path) -> None:
+    def slow(experiment: str, number: int) -> float:
+        return loud(experiment, number) if experiment == "loud" else 0.05 + quiet(experiment, number)
+
+    found, processes, _ = gate(tmp_path, slow)
+    assert len(processes) == 6
+    assert found.counts[Verdict.REGRESSION] == 2
+    assert found.counts[Verdict.UNDECIDED] == 2
+
+
 def test_every_process_has_the_plans_rounds(tmp_path: Path) -> None:
     found, processes, _ = gate(tmp_path, loud)
     assert {process.rounds for process in processes} == {2}
