@@ -18,7 +18,7 @@ from reports.files import FileError
 from reports.measure import split_case_id
 from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison
-from reports.regression.looks import Looks, undecided
+from reports.regression.looks import Looks, is_over, undecided
 from reports.regression.results import Key, ResultFile, Values, read_result, samples
 from reports.regression.rules import KINDS, Plan, Rules
 
@@ -160,11 +160,11 @@ def resample(
 
 
 def _decide(base: Sequence[ResultFile], head: Sequence[ResultFile], rules: Rules, plan: Plan) -> Comparison:
-    """Look at growing numbers of pairs until nothing is undecided, as the gate does."""
+    """Look at growing numbers of pairs until the gate would be over."""
     looks = Looks(rules, plan)
     for num_pairs in plan.pairs:
         found = looks.look(base[:num_pairs], head[:num_pairs])
-        if not undecided(found):
+        if is_over(found):
             break
     return found
 

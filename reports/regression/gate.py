@@ -10,9 +10,8 @@ from pathlib import Path
 from impl.errors import RunInvalid
 from reports.files import FileError
 from reports.measure import split_case_id
-from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison
-from reports.regression.looks import Looks, undecided
+from reports.regression.looks import Looks, is_over, undecided
 from reports.regression.results import Key, ResultFile
 from reports.regression.rules import Plan, Rules
 from reports.regression.suite import Suite
@@ -85,7 +84,7 @@ def run_gate(base: Suite, head: Suite, rules: Rules, folder: Path, progress: Pro
         pairs.extend(num_pairs, nodes)
         found = looks.look(pairs.base_files, pairs.head_files)
         progress(f"after {num_pairs} pairs: {found.sentence(allow_changed_cases=True)}")
-        if found.counts[Verdict.REGRESSION] or not undecided(found):  # more pairs would change no exit code
+        if is_over(found):
             break
         nodes = _nodes_of(cases.common, undecided(found))
     only_base, only_head = ([_name(node) for node in nodes] for nodes in (cases.only_base, cases.only_head))

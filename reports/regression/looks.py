@@ -33,3 +33,8 @@ class Looks:
 def undecided(found: Comparison) -> set[Key]:
     """Return the cases that need more pairs."""
     return {row.key for row in found.rows if row.verdict is Verdict.UNDECIDED}
+
+
+def is_over(found: Comparison) -> bool:
+    """Return whether more pairs would change no exit code: a regression was found, or nothing is undecided."""
+    return bool(found.counts[Verdict.REGRESSION]) or not undecided(found)
