@@ -155,7 +155,7 @@ LOW_QPS = Experiment(
     ),
     TRIO,
     section="1",
-    real_scale=0.25,
+    real_scale=0.3,
 )
 HIGH_QPS = Experiment(
     Scenario(
