@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from impl.errors import ProtocolError
 
@@ -67,12 +68,20 @@ class Batch:
         return len(self.items)
 
 
+class ForwardTimes(NamedTuple):
+    """When a forward ran and when its tokens were on the host, on the runtime's clock."""
+
+    start_ns: int
+    end_ns: int
+    copy_end_ns: int
+
+
 @dataclass(slots=True)
 class Flight:
     """A forward in the air: launched, perhaps not finished.
 
-    The times are on the runtime's clock. They are None until `Engine.synchronize` returns, on every
-    device: a scheduler cannot read the future, not even on the virtual device.
+    Its times are known once `Engine.synchronize` has returned, on every device: a scheduler cannot read the future,
+    not even on the virtual device.
     """
 
     batch: Batch
@@ -81,24 +90,28 @@ class Flight:
     payload: Any
     """What the device needs to wait for the forward and read its tokens; owned by the device."""
     stream_name: str
-    forward_start_ns: int | None = None
-    forward_end_ns: int | None = None
-    copy_end_ns: int | None = None
+    read_times: Callable[[], ForwardTimes] | None = None
+    """Filled by `Device.wait`. Reading a GPU's events takes microseconds, so it is left to whoever needs them."""
     tokens: list[int] = field(default_factory=list)
     """One token for each item of the batch; filled by `Engine.synchronize`."""
     is_posted: bool = False
 
-    def times(self) -> tuple[int, int, int]:
+    @property
+    def is_synchronized(self) -> bool:
+        """Whether the tokens are on the host."""
+        return self.read_times is not None
+
+    def times(self) -> ForwardTimes:
         """Return start and end of the forward and the end of its copy.
 
         Raises:
             ProtocolError: before `Engine.synchronize(flight)` has returned.
         """
-        if self.forward_start_ns is None or self.forward_end_ns is None or self.copy_end_ns is None:
+        if self.read_times is None:
             raise ProtocolError(
                 f"the forward of batch {self.batch.id} has no measured times yet; call engine.synchronize(flight) first"
             )
-        return self.forward_start_ns, self.forward_end_ns, self.copy_end_ns
+        return self.read_times()
 
     @property
     def forward_ns(self) -> int:

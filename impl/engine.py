@@ -54,6 +54,7 @@ class Engine:
         self._arrivals = workload.requests
         self._num_arrived = 0
         self._num_batches = 0
+        self._synchronized: list[Flight] = []
         self._waiters: dict[int, str] = {}
         """Which thread synchronizes which batch."""
         self._num_empty_polls = 0
@@ -175,7 +176,7 @@ class Engine:
 
     def synchronize(self, flight: Flight) -> None:
         """Wait until a forward's tokens are on the host; its times are known from then on."""
-        if flight.forward_end_ns is not None:
+        if flight.is_synchronized:
             return  # nothing to wait for, and a forward is recorded once
         me = self._runtime.thread_name()
         first = self._waiters.setdefault(flight.batch.id, me)  # atomic: of two threads one comes first
@@ -184,10 +185,7 @@ class Engine:
         start_ns = self._begin(SYNCHRONIZE, flight.batch)
         self._device.wait(flight)
         self._end(SYNCHRONIZE, flight.batch, start_ns)
-        start_ns, end_ns, copy_end_ns = flight.times()
-        spans = self.timeline.spans
-        spans.append(Span(flight.stream_name, FORWARD, flight.batch.id, start_ns, end_ns))
-        spans.append(Span("copy", COPY, flight.batch.id, end_ns, copy_end_ns))
+        self._synchronized.append(flight)
 
     def post(self, flight: Flight) -> None:
         """Process a forward's tokens on the host and deliver them.
@@ -196,7 +194,7 @@ class Engine:
             ProtocolError: before `synchronize`, a second time, or out of order.
         """
         batch = flight.batch
-        if flight.forward_end_ns is None:
+        if not flight.is_synchronized:
             raise ProtocolError(f"post of batch {batch.id} before its tokens are there; call engine.synchronize first")
         if flight.is_posted:
             raise ProtocolError(f"post of batch {batch.id} a second time; each flight is post-processed once")
@@ -242,13 +240,22 @@ class Engine:
         return f"{len(missing)} of {len(self.timeline.taken)} batches were taken and not post-processed: {named}"
 
     def finish(self) -> list[list[int]]:
-        """Check that the run is complete and return the tokens of each request.
+        """Record the forwards, check that the run is complete, and return the tokens of each request.
 
         Raises:
             ProtocolError: if a request never ended or resources were not given back.
         """
+        self._record_forwards()
         self._ledger.require_all_ended()
         self._receive()
         if self._policy.num_held:
             raise ProtocolError(f"{self._policy.num_held} resource slots were never given back at the end of the run")
         return self._ledger.tokens
+
+    def _record_forwards(self) -> None:
+        """Read all forwards' times, now that it delays nobody."""
+        spans = self.timeline.spans
+        for flight in self._synchronized:
+            start_ns, end_ns, copy_end_ns = flight.times()
+            spans.append(Span(flight.stream_name, FORWARD, flight.batch.id, start_ns, end_ns))
+            spans.append(Span("copy", COPY, flight.batch.id, end_ns, copy_end_ns))

@@ -53,7 +53,7 @@ def record(run: Callable[[], Result], path: Path) -> Recording:
     """Run once under torch.profiler and write its trace to a file."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:  # without it, torch warns
         result = run()
         unix_offset_ns = time.time_ns() - time.perf_counter_ns()
     path.parent.mkdir(parents=True, exist_ok=True)

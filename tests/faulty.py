@@ -91,7 +91,7 @@ def reads_times_early(engine: Engine) -> None:
     while (batch := engine.next_batch()) is not None:
         engine.pre(batch, stream)
         flight = engine.launch(batch, stream)
-        assert flight.forward_start_ns is flight.forward_end_ns is flight.copy_end_ns is None
+        assert not flight.is_synchronized
         print(flight.forward_ns)
 
 

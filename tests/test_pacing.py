@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from impl.batching import Dynamic
-from impl.core import Batch, Flight
+from impl.core import Batch, Flight, ForwardTimes
 from impl.costs import BatchTime, Cost, Costs, cost_ms
 from impl.experiment import Scenario
 from impl.machines import CpuMachine
@@ -80,7 +80,8 @@ def test_an_estimate_is_a_whole_number_of_nanoseconds_and_not_negative(seen: lis
 
 def test_the_close_time_is_the_expected_end_less_the_hosts_time() -> None:
     def flown(of: Batch, launched_ns: int, start_ns: int, end_ns: int) -> Flight:
-        return Flight(of, launched_ns, None, "engine", start_ns, end_ns, end_ns)
+        times = ForwardTimes(start_ns, end_ns, end_ns)
+        return Flight(of, launched_ns, None, "engine", read_times=lambda: times)
 
     pacer = Pacer()
     first, second = batch(0), batch(1)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from impl.core import Batch, Flight
+from impl.core import Batch, Flight, ForwardTimes
 from impl.device.protocol import QUEUE_CAPACITY, DeviceSettings, LaunchBlocks
 from impl.device.stream import STREAM_RING, Stream, StreamRegistry
 from impl.runtime.threads import Aborted, ThreadRuntime
@@ -166,9 +166,8 @@ class CpuDevice:
     def wait(self, flight: Flight) -> None:
         forward: _Forward = flight.payload
         forward.copied.synchronize(self._runtime)
-        flight.forward_start_ns = forward.start.time_ns
-        flight.forward_end_ns = forward.end.time_ns
-        flight.copy_end_ns = forward.copied.time_ns
+        times = ForwardTimes(forward.start.time_ns, forward.end.time_ns, forward.copied.time_ns)
+        flight.read_times = lambda: times
         flight.tokens = list(forward.on_host)
 
     def close(self, *, has_failed: bool) -> None:

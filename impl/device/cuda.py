@@ -1,8 +1,9 @@
 """A CUDA GPU: real streams, events, pinned buffers; GPU times mapped onto the host's clock.
 
-Ownership: everything that one stream writes and another reads (inputs, tokens, host buffers, events) lies in a
-slot. A batch takes a slot when its inputs are uploaded, its flight keeps it, and it goes back for reuse only after
-the copy's event is done; so no buffer is overwritten or handed out while the GPU may still touch it.
+Ownership: everything that one stream writes and another reads (inputs, tokens, host buffers) lies in a slot. A batch
+takes a slot when its inputs are uploaded, its flight keeps it, and it goes back for reuse only after the copy's event
+is done; so no buffer is overwritten or handed out while the GPU may still touch it. Events are not recorded again
+within a run: their times are read when somebody asks, mostly at its end.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import torch
 
-from impl.core import Batch, Flight
+from impl.core import Batch, Flight, ForwardTimes
 from impl.device.cuda_forwards import CalibratedForwards, capture, measure_copy_rate
 from impl.device.protocol import DeviceSettings, LaunchBlocks, Matmuls
 from impl.device.stream import Stream, StreamRegistry
@@ -25,11 +28,18 @@ ANCHOR_TRIES = 20
 SLOT_SIZE = 1024
 """Requests that a batch may hold: the buffers of a slot have this many elements."""
 MAX_SLOTS = 128
-"""Forwards that may be in flight before a slot has to be made in the middle of a run, which takes long."""
+"""Forwards for which slots and events are made ahead of a run; what more it needs is made in its middle."""
+
+
+class _Events:
+    """Events around one forward and behind its copy."""
+
+    def __init__(self) -> None:
+        self.start, self.end, self.copied = (torch.cuda.Event(enable_timing=True) for _ in range(3))
 
 
 class _Slot:
-    """Buffers, events and small graphs of one forward; int32 [SLOT_SIZE] each.
+    """Buffers and small graphs of one forward; int32 [SLOT_SIZE] each.
 
     Copies and the token kernel are replayed as graphs of whole buffers: after a pause of milliseconds a graph
     launch costs the host a few microseconds where a tensor operation costs a hundred (measured on an H200).
@@ -46,7 +56,6 @@ class _Slot:
         self.upload = capture(capture_stream, lambda: codes.copy_(pinned_codes, non_blocking=True))
         self.compute = capture(capture_stream, lambda: torch.mul(codes, MULTIPLIER, out=tokens))
         self.download = capture(capture_stream, lambda: pinned_tokens.copy_(tokens, non_blocking=True))
-        self.start, self.end, self.copied = (torch.cuda.Event(enable_timing=True) for _ in range(3))
         self._owned = pinned_codes, pinned_tokens, codes, tokens
         """What the graphs read and write; graphs hold addresses only."""
 
@@ -66,11 +75,18 @@ class CudaResources:
         self._capture_stream = torch.cuda.Stream(self.device)
         self._free_slots: deque[_Slot] = deque()
         self._num_slots = 0
+        self._free_events: deque[_Events] = deque()
 
-    def reserve_slots(self, num_slots: int) -> None:
-        """Make slots for this many forwards in flight, at most `MAX_SLOTS`; they are kept for later runs."""
-        while self._num_slots < min(num_slots, MAX_SLOTS):
+    def reserve(self, num_forwards: int) -> None:
+        """Make slots and events for this many forwards, at most `MAX_SLOTS`; they are kept for later runs."""
+        num_forwards = min(num_forwards, MAX_SLOTS)
+        while self._num_slots < num_forwards:
             self._free_slots.append(self._make_slot())
+        while len(self._free_events) < num_forwards:
+            events = _Events()
+            for event in (events.start, events.end, events.copied):
+                event.record(self._capture_stream)  # CUDA makes an event at its first recording
+            self._free_events.append(events)
 
     def _make_slot(self) -> _Slot:
         with self._lock:
@@ -87,6 +103,17 @@ class CudaResources:
     def give_back(self, slot: _Slot) -> None:
         """Take back a slot whose copy is done."""
         self._free_slots.append(slot)
+
+    def take_events(self) -> _Events:
+        """Return events that nobody will read any more."""
+        try:
+            return self._free_events.pop()
+        except IndexError:
+            return _Events()
+
+    def give_back_events(self, events: Iterable[_Events]) -> None:
+        """Take back events whose times are not needed any more."""
+        self._free_events.extend(events)
 
     def square(self, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return an operand and a result of dim × dim."""
@@ -144,7 +171,9 @@ class CudaDevice:
         self._copy_stream = self.stream("copy") if settings.has_copy_stream else None
         self._slots: dict[int, _Slot] = {}
         """Taken and not given back, by batch."""
-        resources.reserve_slots(max_in_flight)
+        self._events: list[_Events] = []
+        """All that this run recorded."""
+        resources.reserve(max_in_flight)
         self._anchor, self._anchor_ns = _anchor()
 
     def stream(self, name: str) -> CudaStream:
@@ -165,33 +194,35 @@ class CudaDevice:
         batch.inputs = slot
         batch.upload = (stream, stream.issue())
 
-    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> _Slot:
+    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> tuple[_Slot, _Events]:
         assert isinstance(stream, CudaStream), "a stream of this device"
         stream.require_inputs(batch)
         blocks = self._settings.launch_blocks
         slot: _Slot = batch.inputs
+        events = self._resources.take_events()
+        self._events.append(events)
         # Threads of a run belong to it, so their current stream may stay what it was set to last.
         torch.cuda.set_stream(stream.stream)
         if blocks is LaunchBlocks.PREVIOUS_FORWARD:
             torch.zeros(1).to(self._resources.device)  # from pageable memory: waits for the stream
-        slot.start.record(stream.stream)
+        events.start.record(stream.stream)
         self._enqueue_kernels(batch, forward_ns)
         slot.compute.replay()
-        slot.end.record(stream.stream)
+        events.end.record(stream.stream)
         copies_on = self._copy_stream or stream
         if copies_on is not stream:
-            copies_on.stream.wait_event(slot.end)
+            copies_on.stream.wait_event(events.end)
             torch.cuda.set_stream(copies_on.stream)
         slot.download.replay()
         if copy_ns:
             source, target = self._resources.copy_buffers(copy_ns)
             target.copy_(source, non_blocking=True)
-        slot.copied.record(copies_on.stream)
+        events.copied.record(copies_on.stream)
         stream.issue()
         if blocks is LaunchBlocks.OWN_FORWARD:
             torch.cuda.set_stream(stream.stream)
             slot.tokens[0].item()  # reading a value back waits for everything before it
-        return slot
+        return slot, events
 
     def _enqueue_kernels(self, batch: Batch, forward_ns: int) -> None:
         settings = self._settings
@@ -212,14 +243,17 @@ class CudaDevice:
             torch.mm(operand, operand, out=result)
 
     def wait(self, flight: Flight) -> None:
-        slot: _Slot = flight.payload
-        slot.copied.synchronize()
+        slot: _Slot
+        events: _Events
+        slot, events = flight.payload
+        events.copied.synchronize()
         flight.tokens = slot.tokens_on_host[: len(flight.batch.items)].tolist()
-        flight.forward_start_ns = self._host_ns(slot.start)
-        flight.forward_end_ns = self._host_ns(slot.end)
-        flight.copy_end_ns = self._host_ns(slot.copied)
+        flight.read_times = partial(self._times, events)
         flight.payload = flight.batch.inputs = None
         self._resources.give_back(self._slots.pop(flight.batch.id))
+
+    def _times(self, events: _Events) -> ForwardTimes:
+        return ForwardTimes(self._host_ns(events.start), self._host_ns(events.end), self._host_ns(events.copied))
 
     def _host_ns(self, event: torch.cuda.Event) -> int:
         elapsed_ms: float = self._anchor.elapsed_time(event)
@@ -229,6 +263,7 @@ class CudaDevice:
         torch.cuda.synchronize(self._resources.device)
         for slot in self._slots.values():  # of flights that were dropped
             self._resources.give_back(slot)
+        self._resources.give_back_events(self._events)
 
 
 def _anchor() -> tuple[torch.cuda.Event, int]:

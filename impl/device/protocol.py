@@ -86,7 +86,10 @@ class Device(Protocol):
         """
 
     def wait(self, flight: Flight) -> None:
-        """Block until the tokens are on the host, then fill the flight's times and tokens."""
+        """Block until the tokens are on the host, then fill the flight's `tokens` and `read_times`."""
 
     def close(self, *, has_failed: bool) -> None:
-        """Give back what the run holds; called once. After a failure, what is queued need not run."""
+        """Give back what the run holds; called once. No flight's times can be read any more.
+
+        After a failure, what is queued need not run.
+        """

@@ -8,19 +8,12 @@ what was launched before, so nothing needs to be simulated until somebody waits.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
-from impl.core import Batch, Flight
+from impl.core import Batch, Flight, ForwardTimes
 from impl.device.protocol import QUEUE_CAPACITY, DeviceSettings, LaunchBlocks
 from impl.device.stream import STREAM_RING, Stream, StreamRegistry
 from impl.runtime.virtual import VirtualRuntime
 from impl.tokens import encode, token_of
-
-
-class _Times(NamedTuple):
-    start_ns: int
-    end_ns: int
-    copy_end_ns: int
 
 
 class VirtualStream(Stream):
@@ -29,7 +22,7 @@ class VirtualStream(Stream):
     def __init__(self, name: str, handle: int) -> None:
         super().__init__(name, handle)
         self.tail_ns = 0
-        self.queued: deque[_Times] = deque()
+        self.queued: deque[ForwardTimes] = deque()
         """Forwards whose kernels may still be in the queue, oldest first."""
 
     def wait_stream(self, other: Stream) -> None:
@@ -70,7 +63,7 @@ class VirtualDevice:
     def upload(self, batch: Batch, stream: Stream) -> None:
         batch.upload = (stream, stream.issue())
 
-    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> _Times:
+    def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> ForwardTimes:
         assert isinstance(stream, VirtualStream), "a stream of this device"
         stream.require_inputs(batch)
         settings = self._settings
@@ -84,7 +77,7 @@ class VirtualDevice:
         self._copy_free_ns = copy_end_ns
         stream.tail_ns = end_ns if settings.has_copy_stream else copy_end_ns
         stream.issue()
-        times = _Times(start_ns, end_ns, copy_end_ns)
+        times = ForwardTimes(start_ns, end_ns, copy_end_ns)
         if settings.kernels_per_forward > 1:
             self._wait_for_room(stream, times)
         if settings.launch_blocks is LaunchBlocks.OWN_FORWARD:
@@ -95,7 +88,7 @@ class VirtualDevice:
             self._runtime.wake()
         return times
 
-    def _wait_for_room(self, stream: VirtualStream, times: _Times) -> None:
+    def _wait_for_room(self, stream: VirtualStream, times: ForwardTimes) -> None:
         """Return when all kernels but the last `QUEUE_CAPACITY` of the stream have run."""
         stream.queued.append(times)
         num_kernels = self._settings.kernels_per_forward
@@ -110,9 +103,9 @@ class VirtualDevice:
         self._runtime.sleep_until(forward.start_ns + part_ns, "room in the stream's queue")
 
     def wait(self, flight: Flight) -> None:
-        times: _Times = flight.payload
+        times: ForwardTimes = flight.payload
         self._runtime.sleep_until(times.copy_end_ns, f"the forward of batch {flight.batch.id}")
-        flight.forward_start_ns, flight.forward_end_ns, flight.copy_end_ns = times
+        flight.read_times = lambda: times
         flight.tokens = [token_of(encode(item)) for item in flight.batch.items]
 
     def close(self, *, has_failed: bool) -> None:

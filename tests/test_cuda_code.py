@@ -1,0 +1,75 @@
+"""The CUDA device's code, on a torch.cuda made up here; what a GPU does is for `pytest perf -m gpu`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("torch")
+
+from impl.batching import Continuous, Dynamic
+from impl.costs import Costs, cost_ms
+from impl.device.protocol import ArticleMatmuls, DeviceSettings, LaunchBlocks, Matmuls
+from impl.engine import Engine
+from impl.machines import CudaMachine
+from impl.schedulers import SCHEDULERS
+from impl.timeline import FORWARD
+from impl.workload import Lengths, burst
+from tests.build import attempt, scenario
+from tests.fake_cuda import fake_machine
+
+SHORT = Costs(pre=cost_ms(0.2), forward=cost_ms(1), copy=cost_ms(0.01), post=cost_ms(0.2))
+SETTINGS = {
+    "plain": DeviceSettings(),
+    "blocks on the previous": DeviceSettings(launch_blocks=LaunchBlocks.PREVIOUS_FORWARD),
+    "blocks on its own": DeviceSettings(launch_blocks=LaunchBlocks.OWN_FORWARD),
+    "many kernels": DeviceSettings(kernels_per_forward=20),
+    "no copy stream": DeviceSettings(has_copy_stream=False),
+    "literal": DeviceSettings(matmuls=ArticleMatmuls(prefill=Matmuls(2, 8), decode=Matmuls(3, 4))),
+}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> CudaMachine:
+    return fake_machine(monkeypatch)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_gets_its_tokens_and_times(name: str, machine: CudaMachine) -> None:
+    served = scenario(burst(6, Lengths(max_output_tokens=3)), Continuous(4, 100), SHORT)
+    result = attempt(SCHEDULERS[name], served, machine)  # which checks the tokens
+    forwards = result.timeline.stage(FORWARD)
+    assert len(forwards) == result.metrics.summary.num_forwards > 3
+    for before, after in pairwise(forwards):
+        assert before.start_ns < before.end_ns <= after.start_ns, "events are recorded once in a run"
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_runs(settings: DeviceSettings, machine: CudaMachine) -> None:
+    result = attempt(SCHEDULERS["overlap"], scenario(burst(4), Dynamic(2), SHORT, settings), machine)
+    assert result.metrics.summary.num_forwards == 2
+
+
+def test_slots_and_events_are_all_given_back_and_serve_the_next_run(machine: CudaMachine) -> None:
+    resources = machine.resources
+    for _ in range(3):
+        attempt(SCHEDULERS["overlap_three_thread"], scenario(burst(5), costs=SHORT), machine)
+        assert len(resources._free_slots) == resources._num_slots == 5
+        assert len(resources._free_events) == 5
+
+
+def test_a_failed_run_gives_everything_back_too(machine: CudaMachine) -> None:
+    def fails(engine: Engine) -> None:
+        stream = engine.stream("engine")
+        batch = engine.next_batch()
+        assert batch is not None
+        engine.pre(batch, stream)
+        engine.launch(batch, stream)
+        raise ValueError("mine")
+
+    with pytest.raises(Exception, match="mine"):
+        attempt(fails, scenario(costs=SHORT), machine)
+    resources = machine.resources
+    assert len(resources._free_slots) == resources._num_slots == 3
+    assert len(resources._free_events) == 3
