@@ -27,7 +27,7 @@ from reports.recorder import Recorder
 from reports.records import NOTE, CaseRecord, ClaimRecord
 from reports.replay import enter
 from reports.summary import sentence
-from reports.trace import write_trace
+from reports.trace import trace_path, write_trace
 from reports.verdict import Verdict
 
 DEVICE_MARKS = {"virtual": None, "cpu": "cpu", "cuda": "gpu"}
@@ -294,8 +294,8 @@ def check_case(
         results = rounds.of(case.scheduler)
         enter(benchmark, case, device, results)
         if config.option.trace_dir is not None:
-            name = f"{case.experiment.id}-{case.scheduler}-{device}"
-            left_out = write_trace(results[-1], config.option.trace_dir, name)
+            path = trace_path(config.option.trace_dir, case.experiment.id, case.scheduler, device)
+            left_out = write_trace(results[-1], path)
             if left_out:
                 request.node.user_properties.append((NOTE, left_out))
         outcome, moved = compare_case(
