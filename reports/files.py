@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ LARGEST_FILE_BYTES = 64_000_000
 """Larger files are refused before they are read."""
 LARGEST_NUMBER = 1e30
 """No metric comes near; NaN and infinities are refused by the same comparison."""
+LONGEST_NAME = 80
+"""Of a file, in letters, without its suffix."""
 
 
 def read_object(path: Path, *, remedy: str) -> dict[str, Any]:
@@ -178,6 +182,18 @@ def require_writable_file(path: Path) -> None:
         raise FileError(f"{path}: cannot be written: {error}; choose another file") from error
     if is_replaced:
         require_writable(Path(os.path.realpath(path)).parent)
+
+
+def safe_name(name: str) -> str:
+    """Return a file name for any text: letters, digits, '.', '_' and '-', inside the folder, not hidden.
+
+    A name that has to be changed for it gets a digest, so that different names never share a file.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:LONGEST_NAME]
+    if safe == name and name:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{safe or 'unnamed'}-{digest}"
 
 
 def require_number(path: Path, field: str, value: object) -> float | None:

@@ -30,7 +30,7 @@ from reports.recorder import Recorder
 from reports.records import NOTE, CaseRecord, ClaimRecord
 from reports.replay import enter
 from reports.summary import sentence
-from reports.trace import write_trace
+from reports.trace import trace_path, write_trace
 from reports.verdict import Verdict
 
 USERS = pytest.StashKey[Mapping[str, Scheduler]]()
@@ -300,15 +300,15 @@ def check_case(
 
     def trace(case: Case, device: str, last: Result) -> str | None:
         """Write a case's trace; under torch.profiler, of a run of its own, which is no sample of anything."""
-        folder, name = config.option.trace_dir, f"{case.experiment.id}-{case.scheduler}-{device}"
+        path = trace_path(config.option.trace_dir, case.experiment.id, case.scheduler, device)
         if device == "cuda" and config.option.torch_profiler and why_no_cupti() is None:
             scheduler = lab.schedulers(case.experiment)[case.scheduler]
             machine = lab.machine(device)
             recording = record(
-                lambda: run(scheduler, case.experiment.on(machine), machine), folder / f"{name}.torch.json"
+                lambda: run(scheduler, case.experiment.on(machine), machine), path.with_suffix(".torch.json")
             )
             last = recording.result
-        return write_trace(last, folder, name)
+        return write_trace(last, path)
 
     def check(case: Case, benchmark: BenchmarkFixture) -> None:
         rounds = lab.rounds(case.experiment, device)

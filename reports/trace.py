@@ -1,4 +1,4 @@
-"""Writes a run as a trace that Perfetto and chrome://tracing open: threads, streams, arrows, counters.
+"""Writes a run as a trace that Perfetto and chrome://tracing open: threads, streams, marks, arrows, counters.
 
 Source: Trace Event Format (Google, 2016), the JSON form that ui.perfetto.dev reads.
 """
@@ -8,15 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from impl.experiment import Result
 from impl.timeline import COPY, FORWARD, LAUNCH, POST, Span, Timeline
-from reports.files import require_writable, write_text
+from reports.files import require_writable, safe_name, write_text
+from reports.white_box.rows import arrivals, first_tokens
 
 HOST, GPU = 1, 2
 """Processes of the trace."""
+ARRIVALS, FIRST_TOKENS = 1, 2
+"""Tracks of the host, above those of its threads."""
+ARRIVAL, FIRST_TOKEN = "arrival", "first token"
+"""Categories of the instants on them."""
+LAST_LINE = "]}"
 MAX_EVENTS = 2_000_000
 """Beyond this a viewer does not open a trace any more, and writing it would take gigabytes."""
 MAX_NAMED_REQUESTS = 20
@@ -25,8 +32,13 @@ MAX_NAMED_REQUESTS = 20
 Event = dict[str, Any]
 
 
-def write_trace(result: Result, folder: Path, name: str) -> str | None:
-    """Write one run to folder/name.json.
+def trace_path(folder: Path, experiment: str, scheduler: str, device: str) -> Path:
+    """Return where the trace of a case lies."""
+    return folder / f"{safe_name(f'{experiment}-{scheduler}-{device}')}.json"
+
+
+def write_trace(result: Result, path: Path) -> str | None:
+    """Write one run, an event a line.
 
     Returns:
         What was left out, in words; None if nothing was.
@@ -34,16 +46,21 @@ def write_trace(result: Result, folder: Path, name: str) -> str | None:
     Raises:
         FileError: if the folder cannot be written.
     """
-    require_writable(folder)
-    spans = result.timeline.spans
-    num_events = len(spans) + 4 * len(result.timeline.taken) + 2 * len(result.scenario.workload.requests)
+    require_writable(path.parent)
+    spans = sorted(result.timeline.spans, key=attrgetter("start_ns"))
+    num_events = len(spans) + 4 * len(result.timeline.taken) + 4 * len(result.scenario.workload.requests)
     kept = spans if num_events <= MAX_EVENTS else spans[: MAX_EVENTS // 4]
-    events = chain(_names(kept), _slices(kept, result), _arrows(kept, result.timeline), _counters(kept, result))
+    events = chain(
+        _names(kept), _slices(kept, result), _marks(result), _arrows(kept, result.timeline), _counters(kept, result)
+    )
     lines = ",\n".join(json.dumps(event, ensure_ascii=True) for event in events)
-    write_text(folder / f"{name}.json", f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
+    about = {"total_ns": result.metrics.summary.total_ns, "num_spans": len(spans)}
+    head = f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
+    write_text(path, f"{head}\n{lines}\n{LAST_LINE}\n")
     if len(kept) == len(spans):
         return None
-    return f"{name}: {len(kept):,} of {len(spans):,} spans are in the trace, the earliest ones; a viewer takes no more"
+    shares = f"{len(kept):,} of {len(spans):,} spans"
+    return f"{path.stem}: {shares} are in the trace, the earliest ones; a viewer takes no more"
 
 
 def _is_on_gpu(span: Span) -> bool:
@@ -53,13 +70,14 @@ def _is_on_gpu(span: Span) -> bool:
 def _tracks(spans: Iterable[Span]) -> dict[tuple[int, str], int]:
     """Return a thread number for each lane, by process."""
     lanes = dict.fromkeys((GPU if _is_on_gpu(span) else HOST, span.lane) for span in spans)
-    return {lane: index + 1 for index, lane in enumerate(lanes)}
+    return {lane: index for index, lane in enumerate(lanes, start=FIRST_TOKENS + 1)}
 
 
 def _names(spans: Iterable[Span]) -> Iterator[Event]:
     for process, name in ((HOST, "host threads"), (GPU, "GPU streams")):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
-    for (process, lane), thread in _tracks(spans).items():
+    marks = {(HOST, "arrivals"): ARRIVALS, (HOST, "first tokens"): FIRST_TOKENS}
+    for (process, lane), thread in (marks | _tracks(spans)).items():
         yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": lane}}
 
 
@@ -86,6 +104,26 @@ def _slices(spans: Iterable[Span], result: Result) -> Iterator[Event]:
                 "requests": list(batch.request_ids[:MAX_NAMED_REQUESTS]),
             },
         }
+
+
+def _marks(result: Result) -> Iterator[Event]:
+    """Mark when requests arrived, and when their first tokens were delivered."""
+    timeline = result.timeline
+    for category, track, marks in (
+        (ARRIVAL, ARRIVALS, arrivals(timeline, result.scenario.workload)),
+        (FIRST_TOKEN, FIRST_TOKENS, first_tokens(timeline)),
+    ):
+        for mark in marks:
+            yield {
+                "ph": "i",
+                "s": "t",
+                "name": f"{category} {mark.request_id}",
+                "cat": category,
+                "pid": HOST,
+                "tid": track,
+                "ts": (mark.time_ns - timeline.started_ns) / 1e3,
+                "args": {"request": mark.request_id, "batch": mark.batch_id},
+            }
 
 
 def _arrows(spans: Iterable[Span], timeline: Timeline) -> Iterator[Event]:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from reports.files import FileError, read_json, require_number, require_writable_file, write_json, write_text
+from reports.files import (
+    FileError,
+    read_json,
+    require_number,
+    require_writable_file,
+    safe_name,
+    write_json,
+    write_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -153,3 +161,16 @@ def test_a_metric_is_a_finite_number_or_null(value: object) -> None:
     with pytest.raises(FileError) as caught:
         require_number(path, "cases.a.x", value)
     assert str(caught.value) == f"some.json: field 'cases.a.x' is {value!r}; expected a finite number or null"
+
+
+def test_file_names_are_safe_and_differ_where_names_differ() -> None:
+    assert safe_name("starved-overlap_1.5") == "starved-overlap_1.5"
+    hostile = ["", ".", "..", "../../etc/passwd", "a/b", "a\\b", "-a/b", "a b", "ü", "\x00", "x" * 5000, "x" * 5001]
+    names = [safe_name(name) for name in hostile]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert name.isascii()
+        assert "/" not in name
+        assert "\\" not in name
+        assert not name.startswith((".", "-"))
+        assert 0 < len(name) < 100

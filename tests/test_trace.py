@@ -14,9 +14,9 @@ import reports.trace
 from impl.experiment import Result, Scenario
 from impl.schedulers import SCHEDULERS
 from impl.timeline import FORWARD
-from impl.workload import burst
+from impl.workload import burst, constant
 from reports.files import FileError
-from reports.trace import write_trace
+from reports.trace import trace_path, write_trace
 from tests.build import attempt, scenario
 from tests.strategies import scenarios
 
@@ -38,6 +38,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "displayTimeUnit": {"enum": ["ms", "ns"]},
+        "otherData": ARGS,
         "traceEvents": {
             "type": "array",
             "items": {
@@ -53,6 +54,14 @@ SCHEMA = {
                         cat={"type": "string"},
                         bp={"const": "e"},
                     ),
+                    event(
+                        "i",
+                        ["ts", "s", "cat", "args"],
+                        ts=NUMBER,
+                        s={"enum": ["g", "p", "t"]},
+                        cat={"type": "string"},
+                        args=ARGS,
+                    ),
                     event("C", ["ts", "args"], ts=NUMBER, args=ARGS),
                 ]
             },
@@ -64,9 +73,9 @@ SCHEMA = {
 """The part of the Trace Event Format that is written here."""
 
 
-def events(result: Result, folder: Path, name: str = "run") -> list[dict[str, Any]]:
-    write_trace(result, folder, name)
-    data = json.loads((folder / f"{name}.json").read_text())
+def events(result: Result, folder: Path) -> list[dict[str, Any]]:
+    write_trace(result, folder / "run.json")
+    data = json.loads((folder / "run.json").read_text())
     jsonschema.validate(data, SCHEMA)
     found: list[dict[str, Any]] = data["traceEvents"]
     return found
@@ -81,11 +90,34 @@ def test_every_span_is_a_slice_on_a_named_track(tmp_path: Path) -> None:
     found = events(result, tmp_path)
     assert len(of(found, "X")) == len(result.timeline.spans)
     names = {(each["pid"], each["tid"]): each["args"]["name"] for each in of(found, "M") if each["tid"]}
-    assert sorted(names.values()) == ["copy", "engine", "launch", "post", "scheduler"]
+    assert sorted(names.values()) == ["arrivals", "copy", "engine", "first tokens", "launch", "post", "scheduler"]
     forward = next(each for each in of(found, "X") if each["name"] == "forward 1")
     assert (forward["ts"], forward["dur"]) == (6000.0, 5000.0), "microseconds from the start of the run"
     assert names[forward["pid"], forward["tid"]] == "engine"
     assert forward["args"] == {"batch": 1, "size": 1, "tokens": 1, "requests": [1]}
+
+
+def test_arrivals_and_first_tokens_are_marked_on_tracks_of_their_own(tmp_path: Path) -> None:
+    result = attempt(SCHEDULERS["normal"], scenario(constant(2, qps=500)))
+    found = events(result, tmp_path)
+    names = {(each["pid"], each["tid"]): each["args"]["name"] for each in of(found, "M")}
+    marks = [(names[each["pid"], each["tid"]], each["cat"], each["ts"], each["args"]) for each in of(found, "i")]
+    assert marks == [
+        ("arrivals", "arrival", 0.0, {"request": 0, "batch": 0}),
+        ("arrivals", "arrival", 2000.0, {"request": 1, "batch": 1}),
+        ("first tokens", "first token", 7000.0, {"request": 0, "batch": 0}),
+        ("first tokens", "first token", 14000.0, {"request": 1, "batch": 1}),
+    ]
+
+
+def test_a_case_has_one_file_inside_the_folder_whatever_its_name(tmp_path: Path) -> None:
+    assert trace_path(tmp_path, "saturated", "overlap", "cuda") == tmp_path / "saturated-overlap-cuda.json"
+    hostile = ["../../x", "a/b", "größe", "a:b", 'a"b', "x" * 5000]
+    paths = [trace_path(tmp_path, "saturated", scheduler, "virtual") for scheduler in hostile]
+    assert len(set(paths)) == len(paths)
+    for path in paths:
+        assert path.parent == tmp_path
+        write_trace(attempt(SCHEDULERS["normal"]), path)
 
 
 @given(served=scenarios())
@@ -117,15 +149,21 @@ def test_counters_end_at_zero_and_never_fall_below(tmp_path: Path) -> None:
 def test_too_much_detail_is_dropped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports.trace, "MAX_EVENTS", 40)
     result = attempt(SCHEDULERS["overlap"], scenario(burst(9)))
-    told = write_trace(result, tmp_path, "run")
+    told = write_trace(result, tmp_path / "run.json")
     assert (
         told
         == f"run: 10 of {len(result.timeline.spans)} spans are in the trace, the earliest ones; a viewer takes no more"
     )
-    jsonschema.validate(json.loads((tmp_path / "run.json").read_text()), SCHEMA)
+    data = json.loads((tmp_path / "run.json").read_text())
+    jsonschema.validate(data, SCHEMA)
+    kept = of(data["traceEvents"], "X")
+    assert data["otherData"]["num_spans"] == len(result.timeline.spans) > len(kept)
+    earliest = sorted(span.start_ns for span in result.timeline.spans)[: len(kept)]
+    assert [each["ts"] * 1e3 for each in kept] == pytest.approx([ns - result.timeline.started_ns for ns in earliest])
+    assert {"pre", "forward"} <= {each["cat"] for each in kept}, "the GPU's too, though it is recorded last"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="file: no file can be written there"):
-        write_trace(attempt(SCHEDULERS["normal"]), tmp_path / "file", "run")
+        write_trace(attempt(SCHEDULERS["normal"]), tmp_path / "file" / "run.json")

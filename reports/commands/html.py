@@ -11,7 +11,7 @@ from reports.regression.machines import require_alike
 from reports.regression.results import read_side
 from reports.regression.rules import PATH, read_rules
 
-HELP = "claims, the article's table, charts and a comparison, as one HTML page that needs no network"
+HELP = "claims, the article's table, charts, timelines and a comparison, as one HTML page that needs no network"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("result", metavar="RESULT", help=f"the results to show: {side}")
     parser.add_argument("--base", metavar="BASE", help="the old commit's results, to compare with")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True, help="write DIR/index.html")
+    parser.add_argument(
+        "--trace-dir",
+        type=Path,
+        metavar="DIR",
+        help="draw the traces that pytest perf --trace-dir DIR wrote for RESULT",
+    )
     parser.add_argument("--rules", type=Path, metavar="FILE", default=PATH, help="thresholds (default: perf/gate.toml)")
     parser.add_argument("--across-machines", action="store_true", help="unlike machines: compare ratios to normal only")
 
@@ -38,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_alike(head)
     rules = read_rules(arguments.rules)
     found = compare(base, head, rules, across_machines=arguments.across_machines) if base else None
-    text = render(head, base, found)
+    text = render(head, base, found, arguments.trace_dir)
     path = arguments.output / "index.html"
     write_text(path, text)
     print(path)

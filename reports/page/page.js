@@ -12,6 +12,8 @@ let selected = 0;
 // plotly reads some tags in text; names are to be shown as they are.
 const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const caseName = (it) => `${it.experiment}/${it.scheduler}`;
+const numDevices = new Set(data.cases.map((it) => it.device)).size;
+const caseTitle = (it) => caseName(it) + (numDevices > 1 ? ` on ${it.device}` : "");
 const sidesOf = (it) => ["base", "head"].filter((side) => it.sides[side].total_ns.length > 0);
 
 function layout(own) {
@@ -153,11 +155,11 @@ function select(index) {
   drawDistribution(it);
   drawPercentiles(it);
   markOverview();
+  if (data.timelines) showTimeline(index);
 }
 
 function fillSelects() {
-  const devices = new Set(data.cases.map((it) => it.device));
-  for (const it of data.cases) byId("case").add(new Option(caseName(it) + (devices.size > 1 ? ` on ${it.device}` : "")));
+  for (const it of data.cases) byId("case").add(new Option(caseTitle(it)));
   for (const metric of data.metrics) byId("metric").add(new Option(metric.title, metric.name));
   byId("metric").value = "ttft_mean_ns";
   byId("case").addEventListener("change", (event) => select(event.target.selectedIndex));
@@ -200,6 +202,7 @@ function start() {
   byId("siblings").checked = data.cases.every((it) => it.sides.head.total_ns.flat().length === 1);
   fillSelects();
   connectRows();
+  if (data.timelines) fillTimelineSelect();
   drawAll(byId("overview"), data.overview);
   for (const element of document.querySelectorAll(".sweep")) drawAll(element, data.sweeps[Number(element.dataset.figure)]);
   const first = data.cases.findIndex((it) => it.scheduler !== "normal");

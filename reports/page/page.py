@@ -14,6 +14,7 @@ from reports.baselines import Baselines
 from reports.files import FileError
 from reports.page.charts import colours, overview, sweep_figures, sweeps
 from reports.page.data import case_rows, claim_rows, require_one_scale, rounds_for_charts, verdict_counts
+from reports.page.timelines import timelines
 from reports.regression.comparison import Comparison
 from reports.regression.results import METRICS, Key, ResultFile
 from reports.regression.rules import KINDS
@@ -50,11 +51,19 @@ FACTS = {
 """Facts of a device, in the order of the page."""
 
 
-def render(head: Sequence[ResultFile], base: Sequence[ResultFile], found: Comparison | None) -> str:
+def render(
+    head: Sequence[ResultFile], base: Sequence[ResultFile], found: Comparison | None, traces: Path | None = None
+) -> str:
     """Return the page of one or several runs of a commit, and of their comparison with a base.
 
+    Args:
+        head: the runs.
+        base: runs of the base; none without a comparison.
+        found: the comparison.
+        traces: a folder with traces of head's cases, for timelines.
+
     Raises:
-        FileError: if a library of the extra is missing, runs differ in scale, or a baseline is damaged.
+        FileError: if a library of the extra is missing, runs differ in scale, or a baseline or a trace is damaged.
     """
     script, environment = _libraries()
     for side in (head, base):
@@ -71,11 +80,12 @@ def render(head: Sequence[ResultFile], base: Sequence[ResultFile], found: Compar
         "colours": colours(cases),
         "overview": overview(cases),
         "sweeps": [figure for _, figures in families for figure in figures],
+        "timelines": None if traces is None else timelines(cases, head, traces),
     }
     text: str = environment.get_template("template.html").render(
         plotly=script,
         style=_read("style.css"),
-        script=_read("page.js"),
+        script=_read("timelines.js") + _read("page.js"),
         data=embed(data),
         runs=head,
         facts=_facts(head),
@@ -84,6 +94,7 @@ def render(head: Sequence[ResultFile], base: Sequence[ResultFile], found: Compar
         counts=verdict_counts(claims),
         cases=cases,
         sweeps=[sweep for sweep, _ in families],
+        has_timelines=traces is not None,
         comparison=None if found is None else _comparison(found, {case.key: i for i, case in enumerate(cases)}),
     )
     # A lone surrogate, which JSON can hold, has no UTF-8.

@@ -60,14 +60,19 @@ class Mark:
     batch_id: int
 
 
-def rows_of(timeline: Timeline) -> list[Row]:
-    """Return the rows of a timeline from top to bottom; copies only if they take time that can be seen."""
+def rows_of(timeline: Timeline, *, copy_share: float = COPY_SHARE) -> list[Row]:
+    """Return the rows of a timeline from top to bottom.
+
+    Args:
+        timeline: of a run or of a part of one.
+        copy_share: of the run; a stream whose copies all take less has no row.
+    """
     lanes: dict[tuple[Kind, str], list[Span]] = defaultdict(list)
     for span in timeline.spans:
         kind = {FORWARD: Kind.STREAM, COPY: Kind.COPIES}.get(span.stage, Kind.THREAD)
         lanes[kind, span.lane].append(span)
     end_ns = max((span.end_ns for span in timeline.spans), default=timeline.started_ns)
-    visible_ns = max(1.0, COPY_SHARE * (end_ns - timeline.started_ns))
+    visible_ns = max(1.0, copy_share * (end_ns - timeline.started_ns))
     found = []
     for (kind, name), spans in lanes.items():
         if kind is Kind.COPIES and max(span.end_ns - span.start_ns for span in spans) < visible_ns:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.files import write_bytes
+from reports.files import safe_name, write_bytes
 from reports.pictures import to_bytes
 from reports.white_box.style import styled
 
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PNG_DPI = 150
-LONGEST_NAME = 80
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -40,15 +37,3 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         write_bytes(path, data)
         paths.append(path)
     return paths
-
-
-def safe_name(name: str) -> str:
-    """Return a file name for any text: letters, digits, '.', '_' and '-', inside the folder, not hidden.
-
-    A name that has to be changed for it gets a digest, so that different names never share a file.
-    """
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:LONGEST_NAME]
-    if safe == name and name:
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{safe or 'picture'}-{digest}"
