@@ -109,6 +109,8 @@ class _Run:
         return Finding.CPU_LONGER, None
 
     def _inside_launch(self, launch: Span, before: Span, after: Span, near_ns: float) -> tuple[Finding, Span | None]:
+        if self._needs_lock(launch):
+            return Finding.LOCK, launch
         if launch.end_ns >= after.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, launch
         if launch.end_ns <= before.end_ns + near_ns:
@@ -116,6 +118,17 @@ class _Run:
         if launch.end_ns <= after.start_ns:  # the forward began when the launch was over: it was work, not waiting
             return Finding.CPU_LONGER, None
         return Finding.QUEUE_FULL, launch
+
+    def _needs_lock(self, launch: Span) -> bool:
+        """Return whether a launch that kept the host did so for want of the GIL.
+
+        A launch lets go of the GIL and needs it back; what it waits for inside, nobody records. But then other threads
+        compute meanwhile, and in this run such threads wait for each other.
+        """
+        if not self._timeline.lock_waits:
+            return False
+        others = [s for s in self._timeline.spans if s.lane != launch.lane and s.stage in (PRE, POST)]
+        return sum(_common(launch, span) for span in others) > (launch.end_ns - launch.start_ns) / 2
 
     def _waited_for_lock(self, lane: str, start_ns: int, end_ns: int) -> int:
         """Return for how long a thread waited for the GIL in a stretch."""

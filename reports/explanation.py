@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -26,6 +26,7 @@ NUMBER_WIDTH = 9
 WIDEST = 1000
 """Columns are never cut: a block is as wide as it has to be."""
 LEAST_SHOWN_NS = 0.5e3
+LEAST_SHOWN_SHARE = 0.0005
 """Half of the last digit that is shown."""
 MeanParts = Mapping[Cause, float]
 """Nanoseconds by cause, means over requests."""
@@ -90,16 +91,22 @@ def _signed(time_ns: float) -> str:
 
 def cause_table(found: Sequence[Explained], *, width: int) -> str:
     """Draw mean TTFT by cause, and what the GPU did, a column for each scheduler; in blocks if they are many."""
-    blocks: list[list[Explained]] = [[]]
+    by_name = {each.name: each for each in found}
+    return "\n".join(_block([by_name[name] for name in names], found) for names in _blocks(by_name, width))
+
+
+def _blocks(names: Iterable[str], width: int) -> list[list[str]]:
+    """Divide columns among tables that are no wider than a terminal."""
+    blocks: list[list[str]] = [[]]
     room = width - LABEL_WIDTH
-    for each in found:
-        needed = max(len(each.name), NUMBER_WIDTH) + 3
+    for name in names:
+        needed = max(len(name), NUMBER_WIDTH) + 3
         if blocks[-1] and needed > room:
             blocks.append([])
             room = width - LABEL_WIDTH
-        blocks[-1].append(each)
+        blocks[-1].append(name)
         room -= needed
-    return "\n".join(_block(block, found) for block in blocks)
+    return blocks
 
 
 def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
@@ -108,13 +115,13 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
     for each in block:
         table.add_column(each.name, justify="right", no_wrap=True)
     for cause in Cause:
-        if any(each.parts.get(cause) for each in every):
+        if any(each.parts.get(cause, 0.0) >= LEAST_SHOWN_NS for each in every):
             table.add_row(cause.value, *(f"{each.parts.get(cause, 0.0) / 1e6:,.3f}" for each in block))
     table.add_section()
     table.add_row("together", *(f"{each.ttft_ns / 1e6:,.3f}" for each in block))
     table.add_section()
     for gpu_cause in GpuCause:
-        if any(each.gpu.get(gpu_cause) for each in every):
+        if any(each.gpu.get(gpu_cause, 0.0) >= LEAST_SHOWN_SHARE for each in every):
             shares = (f"{100 * each.gpu.get(gpu_cause, 0.0):.1f} %" for each in block)
             table.add_row(f"GPU {gpu_cause.value}", *shares)
     if any(each.states for each in every):
@@ -128,8 +135,12 @@ def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):,.0f}" if values else "–"
 
 
-def step_table(runs: Mapping[str, Result], request_id: int) -> str:
-    """Draw the article's six steps of one request, a column for each scheduler, in milliseconds."""
+def step_table(runs: Mapping[str, Result], request_id: int, *, width: int) -> str:
+    """Draw the article's six steps of one request, in milliseconds, a column for each scheduler; in blocks too."""
+    return "\n".join(_step_block({name: runs[name] for name in names}, request_id) for names in _blocks(runs, width))
+
+
+def _step_block(runs: Mapping[str, Result], request_id: int) -> str:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column(f"request {request_id}, ms on its threads", no_wrap=True)
     found = []

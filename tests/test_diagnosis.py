@@ -11,6 +11,8 @@ from impl.engine import Scheduler
 from impl.experiment import Scenario
 from impl.machines import CpuMachine, Machine, VirtualMachine
 from impl.schedulers import SCHEDULERS
+from impl.timeline import FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, LockWait, Span, Taken, Timeline
+from impl.workload import burst
 from perf import broken
 from perf.experiments import (
     DYNAMIC_BATCHING,
@@ -125,3 +127,21 @@ def test_every_run_has_a_diagnosis(name: str, served: Scenario, machine: Virtual
     result = attempt(SCHEDULERS[name], served, machine)
     found = diagnose(result.timeline, served.workload)
     assert 0 <= found.num_late <= found.num_launches
+
+
+def with_a_long_launch(lock_waits: list[LockWait]) -> Diagnosis:
+    """Two forwards; the second one's launch lasts for most of the first, while another thread post-processes."""
+    timeline = Timeline(start_ns=0, lock_waits=lock_waits)
+    timeline.call_sites["launch", LAUNCH] = "loops.py:1"
+    for batch_id, launch, forward in ((0, (10, 12), (12, 112)), (1, (20, 118), (112, 212))):
+        timeline.taken.append(Taken(batch_id, 0, 1, (batch_id,)))
+        spans = {PRE: ("scheduler", 0, 10), LAUNCH: ("launch", *launch), FORWARD: ("engine", *forward)}
+        spans |= {SYNCHRONIZE: ("post", *forward), POST: ("post", forward[1], forward[1] + 5)}
+        timeline.spans += [Span(lane, stage, batch_id, begin, end) for stage, (lane, begin, end) in spans.items()]
+    timeline.spans.append(Span("scheduler", PRE, 2, 20, 100))
+    return diagnose(timeline, burst(2))
+
+
+def test_a_launch_that_needs_the_gil_back_is_not_taken_for_a_full_queue() -> None:
+    assert with_a_long_launch([]).finding is Finding.QUEUE_FULL
+    assert with_a_long_launch([LockWait("scheduler", 80, 100)]) == Diagnosis(Finding.LOCK, 1, 1, "loops.py:1")

@@ -92,9 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
     for request in arguments.request:
         if not 0 <= request < num_requests:
             raise FileError(f"--request {request}: {experiment.id} has requests 0 to {num_requests - 1}")
-    print(cause_table(found, width=shutil.get_terminal_size().columns).rstrip())
+    width = shutil.get_terminal_size().columns
+    print(cause_table(found, width=width).rstrip())
     for request in arguments.request:
-        print(step_table(last, request).rstrip())
+        print(step_table(last, request, width=width).rstrip())
     for each in found:
         print(f"{each.name}: {each.diagnosis}")
     for each in found[1:]:

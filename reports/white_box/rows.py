@@ -25,8 +25,8 @@ class Kind(IntEnum):
 
 THREAD_ORDER = ("scheduler", "worker", "launch", "post")
 """In the order in which a batch meets them; others follow in the order in which they began."""
-COPY_SHARE = 0.001
-"""Copies that all take a smaller share of the run would be an empty row."""
+SEEN_SHARE = 0.001
+"""Copies and bubbles that take a smaller share of the run cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Mark:
     batch_id: int
 
 
-def rows_of(timeline: Timeline, *, copy_share: float = COPY_SHARE) -> list[Row]:
+def rows_of(timeline: Timeline, *, copy_share: float = SEEN_SHARE) -> list[Row]:
     """Return the rows of a timeline from top to bottom.
 
     Args:
@@ -71,14 +71,18 @@ def rows_of(timeline: Timeline, *, copy_share: float = COPY_SHARE) -> list[Row]:
     for span in timeline.spans:
         kind = {FORWARD: Kind.STREAM, COPY: Kind.COPIES}.get(span.stage, Kind.THREAD)
         lanes[kind, span.lane].append(span)
-    end_ns = max((span.end_ns for span in timeline.spans), default=timeline.started_ns)
-    visible_ns = max(1.0, copy_share * (end_ns - timeline.started_ns))
+    seen_ns = _seen_ns(timeline, copy_share)
     found = []
     for (kind, name), spans in lanes.items():
-        if kind is Kind.COPIES and max(span.end_ns - span.start_ns for span in spans) < visible_ns:
+        if kind is Kind.COPIES and max(span.end_ns - span.start_ns for span in spans) < seen_ns:
             continue
         found.append(Row(kind, name, _tracks(spans)))
     return sorted(found, key=_place)
+
+
+def _seen_ns(timeline: Timeline, share: float) -> float:
+    end_ns = max((span.end_ns for span in timeline.spans), default=timeline.started_ns)
+    return max(1.0, share * (end_ns - timeline.started_ns))
 
 
 def _place(row: Row) -> tuple[int, int, int, str]:
@@ -97,8 +101,13 @@ def _tracks(spans: Iterable[Span]) -> tuple[tuple[Span, ...], ...]:
 
 
 def bubbles(timeline: Timeline) -> list[tuple[int, int]]:
-    """Return start and end of every stretch between the first and the last forward in which no forward runs."""
-    return [(before.end_ns, after.start_ns) for before, after in pairwise(united(timeline.stage(FORWARD)))]
+    """Return start and end of every stretch between the first and the last forward in which no forward runs.
+
+    A real GPU takes a microsecond from one forward to the next; what is too short to be seen is left out.
+    """
+    seen_ns = _seen_ns(timeline, SEEN_SHARE)
+    gaps = [(before.end_ns, after.start_ns) for before, after in pairwise(united(timeline.stage(FORWARD)))]
+    return [gap for gap in gaps if gap[1] - gap[0] >= seen_ns]
 
 
 def batch_names(timeline: Timeline) -> Mapping[int, BatchName]:

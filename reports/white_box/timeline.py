@@ -13,6 +13,7 @@ from impl.workload import Workload
 from reports.white_box.bars import color_of, draw_bubbles, draw_lock_waits, draw_row, legend_handles
 from reports.white_box.canvas import RIGHT_PT, WIDTH_PT, Canvas, new_canvas
 from reports.white_box.rows import (
+    SEEN_SHARE,
     Kind,
     Mark,
     Row,
@@ -146,11 +147,12 @@ def _placed(canvas: Canvas, groups: list[list[Mark]], texts: list[str]) -> list[
 def _subtitle(timeline: Timeline, workload: Workload, canvas: Canvas) -> str:
     summary = measure(timeline, workload).summary
     shares = split_gpu_time(timeline, workload)
+    least_ns = max(1.0, SEEN_SHARE * sum(shares.values()))
     parts = [
         f"{plural(len(workload.requests), 'request')}, {plural(summary.num_forwards, 'forward')}",
         f"total {in_ms(summary.total_ns)} ms",
         f"mean TTFT {in_ms(summary.ttft_mean_ns)} ms",
-        "GPU " + ", ".join(f"{c.value} {in_ms(shares[c])} ms" for c in GpuCause if shares.get(c, 0)),
+        "GPU " + ", ".join(f"{c.value} {in_ms(ns)} ms" for c in GpuCause if (ns := shares.get(c, 0)) >= least_ns),
     ]
     shown_ns = canvas.window_ns
     if shown_ns < summary.total_ns:
