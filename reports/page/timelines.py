@@ -104,8 +104,8 @@ def _timeline(trace: Trace, rounds_ns: set[float | None]) -> dict[str, Any]:
     kept = sorted(trace.spans, key=attrgetter("start_ns", "end_ns"))[:MAX_SPANS]
     # A copy or a wait without time did not happen.
     timeline = trace.timeline([span for span in kept if span.end_ns > span.start_ns or span.stage in INSTANTS])
-    rows = rows_of(timeline, copy_share=0)
-    gaps = bubbles(timeline)
+    rows = rows_of(timeline, seen_share=0)  # a reader can zoom in
+    gaps = bubbles(timeline, seen_share=0)
     batches = {each: index for index, each in enumerate(dict.fromkeys(span.batch_id for span in kept))}
     marks = {name: [mark for mark in found if mark.batch_id in batches] for name, found in trace.marks.items()}
     return {

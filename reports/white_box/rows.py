@@ -60,18 +60,18 @@ class Mark:
     batch_id: int
 
 
-def rows_of(timeline: Timeline, *, copy_share: float = SEEN_SHARE) -> list[Row]:
+def rows_of(timeline: Timeline, *, seen_share: float = SEEN_SHARE) -> list[Row]:
     """Return the rows of a timeline from top to bottom.
 
     Args:
         timeline: of a run or of a part of one.
-        copy_share: of the run; a stream whose copies all take less has no row.
+        seen_share: of the run; a stream whose copies all take less has no row.
     """
     lanes: dict[tuple[Kind, str], list[Span]] = defaultdict(list)
     for span in timeline.spans:
         kind = {FORWARD: Kind.STREAM, COPY: Kind.COPIES}.get(span.stage, Kind.THREAD)
         lanes[kind, span.lane].append(span)
-    seen_ns = _seen_ns(timeline, copy_share)
+    seen_ns = _seen_ns(timeline, seen_share)
     found = []
     for (kind, name), spans in lanes.items():
         if kind is Kind.COPIES and max(span.end_ns - span.start_ns for span in spans) < seen_ns:
@@ -100,12 +100,13 @@ def _tracks(spans: Iterable[Span]) -> tuple[tuple[Span, ...], ...]:
     return tuple(map(tuple, tracks))
 
 
-def bubbles(timeline: Timeline) -> list[tuple[int, int]]:
+def bubbles(timeline: Timeline, *, seen_share: float = SEEN_SHARE) -> list[tuple[int, int]]:
     """Return start and end of every stretch between the first and the last forward in which no forward runs.
 
-    A real GPU takes a microsecond from one forward to the next; what is too short to be seen is left out.
+    A real GPU takes a microsecond from one forward to the next: those that take less than `seen_share` of the run are
+    left out.
     """
-    seen_ns = _seen_ns(timeline, SEEN_SHARE)
+    seen_ns = _seen_ns(timeline, seen_share)
     gaps = [(before.end_ns, after.start_ns) for before, after in pairwise(united(timeline.stage(FORWARD)))]
     return [gap for gap in gaps if gap[1] - gap[0] >= seen_ns]
 
