@@ -67,7 +67,7 @@ class Outcomes:
     regression: Rate
     """Gates with a REGRESSION; with a planted one, gates that found it in the right case."""
     undecided: Rate
-    """Gates that ended undecided."""
+    """Gates that ended undecided: with no regression either."""
     limit: Rate
     """The first pair's mean run time beyond the limit: in any case, or in the planted one."""
 
@@ -151,7 +151,7 @@ def resample(
         found = _decide(base, head, rules, plan)
         hits = {row.key for row in found.rows if row.verdict is Verdict.REGRESSION}
         regressions += planted in hits if planted else bool(hits)
-        num_undecided += bool(undecided(found))
+        num_undecided += bool(undecided(found)) and not hits
         beyond += any(
             _mean_total_ns(head[0], key) > (1 + limit) * _mean_total_ns(base[0], key)
             for key in ([planted] if planted else keys)
