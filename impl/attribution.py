@@ -103,11 +103,8 @@ class _Run:
 
     def cause(self, batches: Sequence[_Batch], time_ns: int) -> Cause:
         """Return the cause of the instant that begins at a time, when a request has these batches."""
-        for index, batch in enumerate(batches):
-            is_last = index == len(batches) - 1
-            if time_ns < batch.forward.end_ns or is_last:
-                return self._step(batch, time_ns)
-        raise AssertionError("a request has a batch")
+        current = next((batch for batch in batches[:-1] if time_ns < batch.forward.end_ns), batches[-1])
+        return self._step(current, time_ns)
 
     def _step(self, batch: _Batch, time_ns: int) -> Cause:
         if batch.forward.start_ns <= time_ns < batch.forward.end_ns:

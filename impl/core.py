@@ -74,6 +74,7 @@ class ForwardTimes(NamedTuple):
     start_ns: int
     end_ns: int
     copy_end_ns: int
+    """When the tokens were there; from the forward's end that may include waiting for the copy engine."""
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ class Flight:
         return self.read_times is not None
 
     def times(self) -> ForwardTimes:
-        """Return start and end of the forward and the end of its copy.
+        """Return start and end of the forward and the end of its copy, until the run's device is closed.
 
         Raises:
             ProtocolError: before `Engine.synchronize(flight)` has returned.

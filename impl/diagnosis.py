@@ -14,11 +14,11 @@ from itertools import pairwise
 from impl.timeline import FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 from impl.workload import Workload
 
-ENOUGH_LEAD = 0.9
+MIN_LEAD_SHARE = 0.9
 """Share of launches that must come in time for overlap to count as on."""
-NEAR = 0.05
+SAME_MOMENT_SHARE = 0.05
 """Share of a forward within which two ends count as the same moment."""
-LONG = 0.75
+MAX_KEPT_SHARE = 0.75
 """Share of a forward for which a launch may keep the host while forwards run."""
 
 
@@ -27,6 +27,7 @@ class Finding(Enum):
 
     ON = "overlap is on"
     CPU_LONGER = "overlap is on, and CPU-bound: the CPU work of a step takes longer than the forward"
+    SINGLE = "nothing to overlap: a single forward"
     NO_REQUESTS = "nothing to overlap: no request was there in time"
     SYNCHRONIZES = "off: the host waits for a forward before it prepares the next batch"
     POST_FIRST = "off: post of the last batch stands before the launch of the next"
@@ -50,9 +51,11 @@ class Diagnosis:
     @property
     def is_on(self) -> bool:
         """Whether the GPU waits for nothing that the scheduler could do better."""
-        return self.finding in (Finding.ON, Finding.CPU_LONGER, Finding.NO_REQUESTS)
+        return self.finding in (Finding.ON, Finding.CPU_LONGER, Finding.SINGLE, Finding.NO_REQUESTS)
 
     def __str__(self) -> str:
+        if not self.num_launches:
+            return self.finding.value
         late = f"{self.num_late} of {self.num_launches} launches late" if self.num_late else "no launch late"
         return f"{self.finding.value} ({late}{f'; at {self.where}' if self.where else ''})"
 
@@ -60,10 +63,12 @@ class Diagnosis:
 def diagnose(timeline: Timeline, workload: Workload) -> Diagnosis:
     """Say whether a complete run overlapped, and if not, why and where."""
     forwards = timeline.stage(FORWARD)
+    if len(forwards) == 1:
+        return Diagnosis(Finding.SINGLE, 0, 0, None)
     run = _Run(timeline, workload)
     findings = [run.finding(before, after) for before, after in pairwise(forwards)]
     late = [found for found in findings if found is not None]
-    if len(late) <= (1 - ENOUGH_LEAD) * len(findings):
+    if len(late) <= (1 - MIN_LEAD_SHARE) * len(findings):
         return Diagnosis(Finding.ON, len(late), len(findings), None)
     [(commonest, _)] = Counter(each for each, _ in late).most_common(1)
     waited = next((span for each, span in late if each is commonest), None)
@@ -87,9 +92,9 @@ class _Run:
         own, last = self._of[after.batch_id], self._of[before.batch_id]
         pre, launch, synchronize, post = own[PRE], own[LAUNCH], last[SYNCHRONIZE], last[POST]
         forward_ns = before.end_ns - before.start_ns
-        near_ns = NEAR * forward_ns
+        near_ns = SAME_MOMENT_SHARE * forward_ns
         kept_ns = _common(launch, before) + _common(launch, after)
-        if kept_ns > LONG * forward_ns:
+        if kept_ns > MAX_KEPT_SHARE * forward_ns:
             return self._inside_launch(launch, before, after, near_ns)
         is_there = self._arrival_ns[after.batch_id] <= before.end_ns - (pre.end_ns - pre.start_ns)
         is_awaited = synchronize.end_ns - synchronize.start_ns > near_ns

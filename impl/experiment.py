@@ -16,6 +16,7 @@ from impl.engine import Engine, Scheduler
 from impl.errors import Deadlock, RunFailed, RunInvalid, SettingError, Stalled
 from impl.machines import Machine
 from impl.metrics import Metrics, measure
+from impl.ranges import nvtx_ranges
 from impl.timeline import Timeline
 from impl.tokens import expected_tokens
 from impl.workload import NS_PER_S, Workload
@@ -100,7 +101,8 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
 
 
 def _attempt(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
-    runtime, device, ranges = machine.open(scenario.settings, max_in_flight=len(scenario.workload.requests))
+    runtime, device = machine.open(scenario.settings, num_forwards=len(scenario.workload.requests))
+    ranges = None if machine.is_exact else nvtx_ranges()  # no profiler can see virtual time
     engine = Engine(runtime, device, scenario.workload, scenario.costs, scenario.batching, ranges)
 
     has_failed = True

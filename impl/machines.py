@@ -8,7 +8,6 @@ from impl.device.cpu import CpuDevice
 from impl.device.protocol import Device, DeviceSettings
 from impl.device.virtual import VirtualDevice
 from impl.errors import DeviceUnavailable
-from impl.ranges import Ranges, nvtx_ranges
 from impl.runtime.protocol import Runtime
 from impl.runtime.threads import ThreadRuntime
 from impl.runtime.virtual import VirtualRuntime
@@ -29,8 +28,13 @@ class Machine(Protocol):
     def gil_releases(self) -> int:
         """How often a launch lets go of the GIL after its forward was enqueued."""
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
-        """Make a runtime and a device for one run, which has room for `max_in_flight` forwards at a time."""
+    def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
+        """Make a runtime and a device for one run.
+
+        Args:
+            settings: of the device.
+            num_forwards: about how many the run launches: what they need is made ahead, and more on demand.
+        """
 
 
 class VirtualMachine:
@@ -50,10 +54,10 @@ class VirtualMachine:
         self._launch_tail_ns = launch_tail_ns
         self.gil_releases = gil_releases
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
+    def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
         runtime = VirtualRuntime(has_gil=self._has_gil)
         device = VirtualDevice(runtime, settings, launch_tail_ns=self._launch_tail_ns, gil_releases=self.gil_releases)
-        return runtime, device, None  # no profiler can see virtual time
+        return runtime, device
 
 
 class CpuMachine:
@@ -63,9 +67,9 @@ class CpuMachine:
     is_exact = False
     gil_releases = 0
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
+    def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
         runtime = ThreadRuntime()
-        return runtime, CpuDevice(runtime, settings), nvtx_ranges()
+        return runtime, CpuDevice(runtime, settings)
 
 
 class CudaMachine:
@@ -89,12 +93,8 @@ class CudaMachine:
         self._module = cuda
         self.resources = cuda.CudaResources()
 
-    def open(self, settings: DeviceSettings, *, max_in_flight: int) -> tuple[Runtime, Device, Ranges | None]:
-        return (
-            ThreadRuntime(),
-            self._module.CudaDevice(self.resources, settings, max_in_flight=max_in_flight),
-            nvtx_ranges(),
-        )
+    def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
+        return ThreadRuntime(), self._module.CudaDevice(self.resources, settings, num_forwards=num_forwards)
 
 
 def why_no_cuda() -> str | None:

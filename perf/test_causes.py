@@ -17,9 +17,9 @@ from reports.claims import Broken, Evidence, claim
 
 STEADY = 2
 """A request in the middle of the pipeline: the first two meet an idle GPU or an idle CPU."""
-STRAY = 0.01
+MAX_UNNAMED_SHARE = 0.01
 """Share of a service TTFT that may be due to what a claim does not name: host overhead, where time is real."""
-OF_A_PART = 0.1
+PART_TOLERANCE = 0.1
 """Relative tolerance, where time is real, of a difference of stages: it carries the host overhead of them all."""
 
 
@@ -31,7 +31,7 @@ def test_saturated_what_is_inserted_is_the_previous_forward(evidence: Evidence) 
     behind = rounds.each("overlap", lambda r: time_ns(r, STEADY, Cause.EARLIER_FORWARDS))
     stray = rounds.each("overlap", lambda r: foreign_share(r, STEADY, Cause.EARLIER_FORWARDS))
     evidence.equal("time behind the previous forward", behind, s.forward - s.pre - s.post)
-    evidence.at_most("share due to anything else", stray, STRAY)
+    evidence.at_most("share due to anything else", stray, MAX_UNNAMED_SHARE)
     service = rounds.each("overlap", lambda r: r.metrics.requests[STEADY].service_ttft_ns)
     evidence.show("share of service TTFT behind the previous forward", behind / service, "share")
 
@@ -45,8 +45,8 @@ def test_starved_what_is_inserted_is_the_cpu_work_of_other_requests(evidence: Ev
     s = Stages(rounds)
     inserted = rounds.each("overlap", lambda r: time_ns(r, STEADY, *INSERTED))
     stray = rounds.each("overlap", lambda r: foreign_share(r, STEADY, *INSERTED))
-    evidence.equal("inserted CPU time", inserted, s.pre + s.post - s.forward, within=OF_A_PART)
-    evidence.at_most("share due to anything else", stray, STRAY)
+    evidence.equal("inserted CPU time", inserted, s.pre + s.post - s.forward, within=PART_TOLERANCE)
+    evidence.at_most("share due to anything else", stray, MAX_UNNAMED_SHARE)
     service = rounds.each("overlap", lambda r: r.metrics.requests[STEADY].service_ttft_ns)
     evidence.show("share of service TTFT for others' CPU work", inserted / service, "share")
 
@@ -98,7 +98,7 @@ def test_threads_take_the_cpu_out_of_the_gpus_way(evidence: Evidence) -> None:
     threads = rounds.each("overlap_three_thread", waits)
     single = rounds.each("overlap", waits)
     lost = (s.n - 2) * (s.pre + s.post - s.forward)
-    evidence.equal("overlap's GPU time lost to the CPU", single, lost, within=OF_A_PART)
+    evidence.equal("overlap's GPU time lost to the CPU", single, lost, within=PART_TOLERANCE)
     evidence.at_most("three threads' share lost to the CPU", threads / (busy + threads), 0.01)
     evidence.show("GPU time lost to the CPU, over a forward", single / s.forward, "forwards")
 

@@ -21,7 +21,7 @@ from impl.costs import Costs, cost_ms
 from impl.engine import Engine
 from impl.experiment import Scenario, paused_garbage_collection, run
 from impl.machines import CpuMachine, Machine, VirtualMachine
-from impl.ranges import nvtx_ranges
+from impl.ranges import Ranges, nvtx_ranges
 from impl.schedulers import normal, overlap
 from impl.workload import burst
 from reports.lab import Lab
@@ -38,8 +38,8 @@ NUM_RECORDED = 600
 RECORDING_ROUNDS = 5
 MOST_RECORDING = 0.04
 NUM_STAGES = 20_000
-MOST_FOR_RANGES = 0.05
-"""Share of what a stage costs the host that NVTX may add while no tool listens."""
+MOST_FOR_RANGES = 0.1
+"""Share of what a stage costs the host that NVTX may add while no tool listens: the noise of the comparison."""
 
 
 @pytest.mark.parametrize("batching", [Single(), Dynamic(32)], ids=["single", "dynamic"])
@@ -111,7 +111,10 @@ class Unrecorded(Engine):
 
 @pytest.mark.gpu
 def test_cuda_recording_cost(lab: Lab, benchmark: BenchmarkFixture, request: pytest.FixtureRequest) -> None:
-    """`normal`, where nothing hides the host: its throughput with every span and event read, and with none."""
+    """`normal`, where nothing hides the host: its throughput with every span recorded, and with none.
+
+    Events are read after the run.
+    """
     machine = lab.machine("cuda")
     costs: list[float] = []
     per_second: list[float] = []
@@ -133,46 +136,52 @@ def test_cuda_recording_cost(lab: Lab, benchmark: BenchmarkFixture, request: pyt
 def serve_at_2000(machine: Machine, *, is_recorded: bool) -> float:
     """Serve under `normal` and return the seconds it took."""
     scenario = Scenario("recording", burst(NUM_RECORDED), Single(), RECORDED_COSTS)
-    runtime, device, ranges = machine.open(scenario.settings, max_in_flight=1)
-    if not is_recorded:
-        ranges = None
+    runtime, device = machine.open(scenario.settings, num_forwards=NUM_RECORDED)
     kind = Engine if is_recorded else Unrecorded
-    engine = kind(runtime, device, scenario.workload, scenario.costs, scenario.batching, ranges)
+    engine = kind(runtime, device, scenario.workload, scenario.costs, scenario.batching, nvtx_ranges())
     try:
         with paused_garbage_collection():
             start_s = time.perf_counter()
             runtime.run(lambda: normal(engine), progress=engine.progress, stall_s=10)
             time_s = time.perf_counter() - start_s
+        engine.finish()
     finally:
         device.close(has_failed=False)
-    engine.finish()
     return time_s
 
 
-def test_nvtx_costs_nothing_while_no_tool_listens(benchmark: BenchmarkFixture, request: pytest.FixtureRequest) -> None:
-    """What a stage does about ranges without a tool, against all that it records."""
-    assert nvtx_ranges() is None, "a tool listens; run this without a profiler"
-    scenario = Scenario("stages", burst(NUM_STAGES), Single(), Costs())
-    runtime, device, ranges = CpuMachine().open(scenario.settings, max_in_flight=1)
+def test_nvtx_cost_while_no_tool_listens(benchmark: BenchmarkFixture, request: pytest.FixtureRequest) -> None:
+    """A stage of an engine with the ranges of a run, against one with none."""
+    ranges = nvtx_ranges()
+    if ranges is not None:
+        pytest.skip("a tool listens")
+    as_found: list[float] = []
+    without: list[float] = []
+
+    def time_both() -> None:
+        as_found.append(time_stages(ranges))
+        without.append(time_stages(None))
+
+    benchmark.pedantic(time_both, rounds=5)
+    added = min(as_found) / min(without) - 1
+    benchmark.extra_info["added_to_a_stage"] = added
+    note = (
+        f"NVTX while no tool listens: {added:+.1%} of the {min(without) / NUM_STAGES * 1e6:.2f} µs that a stage takes"
+    )
+    request.node.user_properties.append((NOTE, note))
+    assert added <= MOST_FOR_RANGES
+
+
+def time_stages(ranges: Ranges | None) -> float:
+    """Return the seconds that `NUM_STAGES` stages take in which nothing is done but recording."""
+    scenario = Scenario("stages", burst(1), Single(), Costs())
+    runtime, device = CpuMachine().open(scenario.settings, num_forwards=1)
     engine = Engine(runtime, device, scenario.workload, scenario.costs, scenario.batching, ranges)
     batch = Batch(0, [], 0, is_prefill=True)
-    shares = []
-
-    def time_stages() -> None:
+    try:
         start_s = time.perf_counter()
         for _ in range(NUM_STAGES):
             engine._end("pre", batch, engine._begin("pre", batch))
-        stages_s = time.perf_counter() - start_s
-        start_s = time.perf_counter()
-        for _ in range(NUM_STAGES):
-            if engine._ranges is not None:
-                raise AssertionError("no tool listens")
-            if engine._ranges is not None:
-                raise AssertionError("no tool listens")
-        shares.append((time.perf_counter() - start_s) / stages_s)
-
-    benchmark.pedantic(time_stages, rounds=3)
-    device.close(has_failed=False)
-    benchmark.extra_info["share_of_a_stage"] = min(shares)
-    request.node.user_properties.append((NOTE, f"NVTX while no tool listens: {min(shares):.1%} of a stage's host time"))
-    assert min(shares) <= MOST_FOR_RANGES
+        return time.perf_counter() - start_s
+    finally:
+        device.close(has_failed=False)

@@ -14,10 +14,10 @@ from reports.lab import Lab
 from reports.measure import Experiment
 from reports.records import NOTE
 
-MOST_APART_NS = 20_000
-MOST_APART = 0.01
+MAX_DIFFERENCE_NS = 20_000
+MAX_DIFFERENCE = 0.01
 """A forward's two times may differ by this much or this share, whichever is larger."""
-BUBBLES_APART = 0.02
+MAX_BUBBLE_DIFFERENCE = 0.02
 """Share by which the two readings of all bubbles may differ."""
 CASES = [(SATURATED, "overlap"), (STARVED, "normal"), (STARVED, "overlap"), (HIGH_QPS, "overlap")]
 
@@ -44,7 +44,7 @@ def test_forwards_and_bubbles_are_as_long_by_events_as_by_cupti(
         seen = kernels[forward.batch_id]
         by_cupti_ns = seen.end_ns - seen.start_ns
         longer_ns.append(forward.end_ns - forward.start_ns - by_cupti_ns)
-        assert abs(longer_ns[-1]) <= max(MOST_APART_NS, MOST_APART * by_cupti_ns), (
+        assert abs(longer_ns[-1]) <= max(MAX_DIFFERENCE_NS, MAX_DIFFERENCE * by_cupti_ns), (
             f"forward {forward.batch_id}: {(by_cupti_ns + longer_ns[-1]) / 1e6:.3f} ms by events, "
             f"{by_cupti_ns / 1e6:.3f} ms by CUPTI ({seen.num_kernels} kernels)"
         )
@@ -52,7 +52,7 @@ def test_forwards_and_bubbles_are_as_long_by_events_as_by_cupti(
     idle_ns = sum(max(0, after.start_ns - before.end_ns) for before, after in pairwise(forwards))
     in_order = sorted(kernels.values())
     idle_by_cupti_ns = sum(max(0, after.start_ns - before.end_ns) for before, after in pairwise(in_order))
-    most_apart_ns = max(MOST_APART_NS * len(forwards), BUBBLES_APART * idle_by_cupti_ns)
+    most_apart_ns = max(MAX_DIFFERENCE_NS * len(forwards), MAX_BUBBLE_DIFFERENCE * idle_by_cupti_ns)
     assert abs(idle_ns - idle_by_cupti_ns) <= most_apart_ns, (
         f"bubbles of {idle_ns / 1e6:.3f} ms by events, {idle_by_cupti_ns / 1e6:.3f} ms by CUPTI"
     )

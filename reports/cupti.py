@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from impl.experiment import Result
+from impl.lanes import Lane
 from impl.machines import why_no_cuda
-from impl.timeline import LAUNCH, Timeline
+from impl.timeline import LAUNCH
 
-KERNEL, CALLS = "kernel", ("cuda_runtime", "cuda_driver")
+KERNEL = "kernel"
+CALLS = ("cuda_runtime", "cuda_driver")
 """Categories in a trace of torch.profiler. Source: PyTorch, Kineto's chrome trace output."""
 
 
@@ -67,6 +68,7 @@ def kernel_times(recording: Recording) -> Mapping[int, KernelTimes]:
     A kernel belongs to the batch whose launch was under way on the host when it was enqueued.
     """
     trace = json.loads(recording.path.read_text(encoding="utf-8"))
+    # Times of events are microseconds after this one, in nanoseconds of Unix time; older versions write them from zero.
     base_ns = int(trace.get("baseTimeNanoseconds", 0)) - recording.unix_offset_ns
 
     def time_ns(microseconds: float) -> int:
@@ -78,30 +80,18 @@ def kernel_times(recording: Recording) -> Mapping[int, KernelTimes]:
         for event in slices
         if event.get("cat") in CALLS and "correlation" in event["args"]
     }
-    launches = _Launches(recording.result.timeline)
+    launches = Lane(recording.result.timeline.stage(LAUNCH))
     found: dict[int, KernelTimes] = {}
     for event in slices:
         if event.get("cat") != KERNEL:
             continue
-        batch_id = launches.at(enqueued_ns.get(event["args"]["correlation"], -1))
-        if batch_id is None:
+        call_ns = enqueued_ns.get(event["args"]["correlation"])
+        launch = None if call_ns is None else launches.at(call_ns)
+        if launch is None:
             continue
         start_ns, end_ns = time_ns(event["ts"]), time_ns(event["ts"] + event["dur"])
-        known = found.get(batch_id, KernelTimes(start_ns, end_ns, 0))
-        found[batch_id] = KernelTimes(min(known.start_ns, start_ns), max(known.end_ns, end_ns), known.num_kernels + 1)
+        known = found.get(launch.batch_id, KernelTimes(start_ns, end_ns, 0))
+        found[launch.batch_id] = KernelTimes(
+            min(known.start_ns, start_ns), max(known.end_ns, end_ns), known.num_kernels + 1
+        )
     return found
-
-
-class _Launches:
-    """The launches of a run, for looking up which one was under way."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        self._spans = timeline.stage(LAUNCH)
-        self._starts = [span.start_ns for span in self._spans]
-
-    def at(self, time_ns: int) -> int | None:
-        """Return the batch that was being launched at a time."""
-        index = bisect_right(self._starts, time_ns) - 1
-        if index < 0 or self._spans[index].end_ns <= time_ns:
-            return None
-        return self._spans[index].batch_id

@@ -19,7 +19,7 @@ from reports.gpu_state import GpuState, Monitor
 MAX_ATTEMPTS = 3
 """A round in which the GPU throttles is measured this often at most."""
 NUM_FRAMES = 3
-"""Of a traceback: those of the scheduler; before them come the suite's own."""
+"""Of a traceback, the last ones: the scheduler's own; those before them are the suite's."""
 Samples = NDArray[np.float64]
 """One value for each round, [rounds]."""
 
@@ -132,6 +132,12 @@ class Rounds:
     left_out: list[str] = field(default_factory=list)
     """Rounds that were repeated because the GPU throttled, and why."""
 
+    def fail(self, scheduler: str, error: RunFailed) -> None:
+        """Note that a scheduler failed, and forget what it did before."""
+        self.failures[scheduler] = error
+        self.results.pop(scheduler, None)
+        self.states.pop(scheduler, None)
+
     def of(self, scheduler: str) -> list[Result]:
         """Return a scheduler's results.
 
@@ -198,7 +204,8 @@ def measure_rounds(
                 f"{rounds.scenario.id}: {rounds.left_out[-1]}, in each of {MAX_ATTEMPTS} attempts; "
                 "cool the GPU or raise its power limit: times of a slowed GPU say nothing about schedulers"
             )
-            rounds.failures.update(dict.fromkeys(found, error))
+            for name in found:
+                rounds.fail(name, error)
             return
         for name, result in found.items():
             rounds.results.setdefault(name, []).append(result)
@@ -215,7 +222,7 @@ def _one_round(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Mac
         try:
             found[name] = run(schedulers[name], rounds.scenario, machine)
         except RunFailed as error:
-            rounds.failures[name] = error
+            rounds.fail(name, error)
     return found
 
 

@@ -45,8 +45,8 @@ def play(
     """Run a part of a scheduler, with no check that it served every request."""
     workload = burst(4)
     costs = Costs(forward=cost_ms(FORWARD_MS), copy=cost_ms(copy_ms))
-    runtime, device, ranges = machine.open(settings or DeviceSettings(), max_in_flight=8)
-    engine = Engine(runtime, device, workload, costs, Single(), ranges)
+    runtime, device = machine.open(settings or DeviceSettings(), num_forwards=8)
+    engine = Engine(runtime, device, workload, costs, Single(), None)
     try:
         runtime.run(partial(body, engine), progress=engine.progress, stall_s=30)
     finally:

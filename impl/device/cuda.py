@@ -27,7 +27,7 @@ from impl.tokens import MULTIPLIER, encode
 ANCHOR_TRIES = 20
 SLOT_SIZE = 1024
 """Requests that a batch may hold: the buffers of a slot have this many elements."""
-MAX_SLOTS = 128
+MAX_RESERVED = 128
 """Forwards for which slots and events are made ahead of a run; what more it needs is made in its middle."""
 
 
@@ -61,7 +61,7 @@ class _Slot:
 
 
 class CudaResources:
-    """What runs on one GPU share: calibrated forwards, operands of literal ones, a buffer for long copies."""
+    """What all runs on a GPU share: calibrated forwards, operands of literal ones, slots, events, copy buffers."""
 
     def __init__(self) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device())
@@ -78,8 +78,8 @@ class CudaResources:
         self._free_events: deque[_Events] = deque()
 
     def reserve(self, num_forwards: int) -> None:
-        """Make slots and events for this many forwards, at most `MAX_SLOTS`; they are kept for later runs."""
-        num_forwards = min(num_forwards, MAX_SLOTS)
+        """Make slots and events for this many forwards, at most `MAX_RESERVED`; they are kept for later runs."""
+        num_forwards = min(num_forwards, MAX_RESERVED)
         while self._num_slots < num_forwards:
             self._free_slots.append(self._make_slot())
         while len(self._free_events) < num_forwards:
@@ -164,7 +164,7 @@ class CudaStream(Stream):
 class CudaDevice:
     """One run on the current GPU."""
 
-    def __init__(self, resources: CudaResources, settings: DeviceSettings, *, max_in_flight: int) -> None:
+    def __init__(self, resources: CudaResources, settings: DeviceSettings, *, num_forwards: int) -> None:
         self._resources = resources
         self._settings = settings
         self._registry = StreamRegistry()
@@ -173,7 +173,7 @@ class CudaDevice:
         """Taken and not given back, by batch."""
         self._events: list[_Events] = []
         """All that this run recorded."""
-        resources.reserve(max_in_flight)
+        resources.reserve(num_forwards)
         self._anchor, self._anchor_ns = _anchor()
 
     def stream(self, name: str) -> CudaStream:
