@@ -49,9 +49,10 @@ class GpuState:
 
     num_samples: int
     sm_clock_mhz: float
+    """Mean over the samples."""
     sm_clock_min_mhz: int
     power_w: float
-    """Means over the samples."""
+    """Mean over the samples."""
     throttled: Mapping[str, float]
     """Share of samples by reason, where there was one."""
 
@@ -63,7 +64,7 @@ class GpuState:
 
 
 class Monitor(Protocol):
-    """Knows the state of the GPU in the past."""
+    """Knows the state of the GPU in the past; asked in order of time."""
 
     def state(self, start_ns: int, end_ns: int) -> GpuState | None:
         """Return the state between two times of `time.perf_counter_ns`; None if nothing was sampled then."""
@@ -92,13 +93,14 @@ class Sampler:
 
     def __init__(self, uuid: str) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as above
         paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "reports.gpu_state", uuid],
             stdin=subprocess.PIPE,
             stdout=self._file,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             env=environment,
         )
         self._samples: list[Sample] = []
@@ -113,6 +115,14 @@ class Sampler:
         self._samples = [sample for sample in self._samples if sample.time_ns >= start_ns]
         return summarize([sample for sample in self._samples if sample.time_ns < end_ns])
 
+    def why_ended(self) -> str | None:
+        """Return why the process has ended on its own; None while it samples."""
+        if self._process.poll() is None:
+            return None
+        self._errors.seek(0)
+        told = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f"sampling ended with {self._process.returncode}: {told[-1] if told else 'no error was told'}"
+
     def close(self) -> None:
         """End the process."""
         self._process.terminate()
@@ -120,6 +130,7 @@ class Sampler:
         assert self._process.stdin is not None, "a pipe was asked for"
         self._process.stdin.close()
         self._file.close()
+        self._errors.close()
 
 
 def sample_until_parent_ends(uuid: str) -> None:

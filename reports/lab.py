@@ -61,8 +61,11 @@ class Lab:
         return self._machines[device]
 
     def close(self) -> None:
-        """End what runs beside the lab."""
+        """End what runs beside the lab, and tell if it had ended before."""
         if self._sampler is not None:
+            reason = self._sampler.why_ended()
+            if reason is not None:
+                self._progress(f"no SM clock, power and throttling: {reason}")
             self._sampler.close()
             self._sampler = None
 

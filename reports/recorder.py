@@ -29,8 +29,8 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._failed: set[str] = set()
-        self._cases: dict[tuple[str, str], tuple[str, CaseRecord]] = {}
-        self._claims: dict[tuple[str, str], tuple[str, ClaimRecord]] = {}
+        self._cases: dict[tuple[str, str], CaseRecord] = {}
+        self._claims: dict[tuple[str, str], ClaimRecord] = {}
         self._predictions: dict[tuple[str, str, str], PredictionRecord] = {}
         self._notes: list[str] = []
         self._is_interrupted = False
@@ -43,10 +43,10 @@ class Recorder:
         for name, value in report.user_properties:
             if name == CaseRecord.KEY:
                 case = CaseRecord(**value)  # type: ignore[arg-type] # user properties are typed as objects
-                self._cases[case.case, case.device] = report.nodeid, case
+                self._cases[case.case, case.device] = case
             elif name == ClaimRecord.KEY:
                 claim = ClaimRecord(**value)  # type: ignore[arg-type] # as above
-                self._claims[claim.claim, claim.device] = report.nodeid, claim
+                self._claims[claim.claim, claim.device] = claim
             elif name == PredictionRecord.KEY:
                 made = PredictionRecord(**value)  # type: ignore[arg-type] # as above
                 self._predictions[made.experiment, made.scheduler, made.device] = made
@@ -108,8 +108,8 @@ class Recorder:
     def _update_device(self, device: str) -> str:
         facts = describe(device)
         baselines = Baselines.read(file_for(device, facts.get("gpu")))
-        cases = {r.case: r.metrics for _, r in self._cases.values() if r.device == device and not r.is_user}
-        claims = {r.claim: r.value for _, r in self._claims.values() if r.device == device and r.value is not None}
+        cases = {r.case: r.metrics for r in self._cases.values() if r.device == device and not r.is_user}
+        claims = {r.claim: r.value for r in self._claims.values() if r.device == device and r.value is not None}
         changed = sum(metrics != baselines.cases.get(name) for name, metrics in cases.items())
         changed_claims = sum(value != baselines.claims.get(name) for name, value in claims.items())
         if changed or changed_claims:
@@ -154,7 +154,7 @@ class Recorder:
                     "figure_name": r.figure,
                     "unit": r.unit,
                 }
-                for _, r in self._claims.values()
+                for r in self._claims.values()
                 if r.device == info.get("device") and info.get("experiment") in r.experiments
             ]
 
@@ -164,12 +164,12 @@ class Recorder:
             self._print_device(terminalreporter, device)
         devices = {device for _, device in self._cases}
         missing = missing_tools(devices, wants_cupti=self._config.option.torch_profiler)
-        for note in (*self._notes, *missing):
+        for note in dict.fromkeys((*self._notes, *missing)):
             terminalreporter.write_line(note)
 
     def _print_device(self, terminal: pytest.TerminalReporter, device: str) -> None:
-        claims = [record for _, record in self._claims.values() if record.device == device]
-        cases = [record for _, record in self._cases.values() if record.device == device]
+        claims = [record for record in self._claims.values() if record.device == device]
+        cases = [record for record in self._cases.values() if record.device == device]
         gpu = describe(device).get("gpu") if any(r.verdict != Verdict.NOT_RUN.value for r in claims) or cases else None
         try:
             baselines = Baselines.read(file_for(device, gpu))

@@ -38,7 +38,6 @@ class CaseRecord(Record):
     ttft_change: float
     """Against the experiment's reference scheduler, as means over paired rounds."""
     metrics: dict[str, float | None]
-    machine: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from perf.experiments import DYNAMIC_BATCHING, SATURATED, STARVED
 from reports.__main__ import main
 from reports.explanation import Explained, cause_table, explain, sentence
 from reports.measure import Experiment
+from tests import faulty
 from tests.build import attempt
 
 
@@ -122,3 +124,19 @@ def test_a_users_scheduler_can_be_explained(capsys: pytest.CaptureFixture[str]) 
     for bad, told in (("nothing:mine", "nothing"), ("impl.schedulers:overlap", "is taken by one of the suite's own")):
         assert main(["explain", "saturated", "--scheduler", bad]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_only_what_is_named_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = replace(SATURATED, schedulers={**SATURATED.schedulers, "normal": faulty.posts_twice})
+    monkeypatch.setattr("reports.commands.explain.find_experiment", lambda name: changed)
+    assert main(["explain", "saturated", "overlap"]) == 0
+    assert main(["explain", "saturated", "normal", "overlap"]) == 2
+    assert "post of batch 0 a second time" in capsys.readouterr().err
+
+
+def test_a_request_that_is_not_there_is_told_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("reports.commands.explain.Lab", None)
+    assert main(["explain", "saturated", "--request", "1", "--request", "5"]) == 2
+    assert "--request 5: saturated has requests 0 to 4" in capsys.readouterr().err

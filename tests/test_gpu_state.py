@@ -13,6 +13,7 @@ from impl.machines import VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
 from reports.gpu_state import GpuState, Sample, Sampler, summarize, why_no_nvml
+from reports.lab import Lab
 from reports.measure import Rounds, measure_rounds
 from reports.tools import missing_tools
 from tests.build import scenario
@@ -136,7 +137,11 @@ def test_a_process_that_cannot_sample_gives_no_state(tmp_path: Path, monkeypatch
     (tmp_path / "pynvml.py").write_text("raise ImportError('none here')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     sampler = Sampler("GPU-1")
-    time.sleep(0.2)
+    deadline_s = time.monotonic() + 30
+    while (reason := sampler.why_ended()) is None:
+        assert time.monotonic() < deadline_s, "it still runs after 30 s"
+        time.sleep(0.02)
+    assert reason == "sampling ended with 1: ImportError: none here"
     assert sampler.state(0, time.perf_counter_ns()) is None
     sampler.close()
 
@@ -156,3 +161,14 @@ def test_what_is_missing_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch
         "no SM clock, power and throttling",
         "--torch-profiler recorded nothing",
     ]
+
+
+def test_a_lab_whose_sampler_has_died_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError('none here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    told: list[str] = []
+    lab = Lab({}, told.append)
+    lab._sampler = Sampler("GPU-1")
+    lab._sampler._process.wait(timeout=30)
+    lab.close()
+    assert told == ["no SM clock, power and throttling: sampling ended with 1: ImportError: none here"]

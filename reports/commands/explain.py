@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from impl.errors import DeviceUnavailable, RunFailed, SettingError
@@ -81,17 +82,19 @@ def run(arguments: argparse.Namespace) -> int:
             f"experiment {experiment.id!r} has no scheduler {unknown[0]!r}; it has {', '.join(known)} "
             "(--scheduler package.module:name adds yours)"
         )
+    for request in arguments.request:
+        num_requests = len(experiment.scenario.workload.requests)
+        if not 0 <= request < num_requests:
+            raise FileError(f"--request {request}: {experiment.id} has requests 0 to {num_requests - 1}")
+    every = {**experiment.schedulers, **users}
+    chosen = replace(experiment, schedulers={name: every[name] for name in names}, is_open_to_users=False)
     try:
-        with closing(Lab(users, lambda text: print(text, file=sys.stderr))) as lab:
-            rounds = lab.rounds(experiment, arguments.device)
+        with closing(Lab({}, lambda text: print(text, file=sys.stderr))) as lab:
+            rounds = lab.rounds(chosen, arguments.device)
         found = [explain(name, rounds.of(name), rounds.states.get(name, [])) for name in names]
     except (DeviceUnavailable, RunFailed) as error:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error
     last = {name: rounds.of(name)[-1] for name in names}
-    num_requests = len(rounds.scenario.workload.requests)
-    for request in arguments.request:
-        if not 0 <= request < num_requests:
-            raise FileError(f"--request {request}: {experiment.id} has requests 0 to {num_requests - 1}")
     width = shutil.get_terminal_size().columns
     print(cause_table(found, width=width).rstrip())
     for request in arguments.request:
