@@ -88,10 +88,10 @@ class CudaMachine:
         reason = why_no_cuda()
         if reason is not None:
             raise DeviceUnavailable(reason)
-        from impl.device import cuda  # needs torch, which the other machines do without
+        from impl.device import cuda, cuda_resources  # they need torch, which the other machines do without
 
         self._module = cuda
-        self.resources = cuda.CudaResources()
+        self.resources = cuda_resources.CudaResources()
 
     def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
         return ThreadRuntime(), self._module.CudaDevice(self.resources, settings, num_forwards=num_forwards)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from impl.device import cuda
+from impl.device import cuda, cuda_resources
 from impl.machines import CudaMachine
 
 _handles = itertools.count(1)
@@ -91,9 +91,10 @@ class Torch:
 
 def fake_machine(patch: pytest.MonkeyPatch) -> CudaMachine:
     """Return a CUDA machine that needs no GPU, for as long as the patch lasts."""
-    patch.setattr(cuda, "torch", Torch())
-    patch.setattr(cuda, "capture", lambda stream, operation: Graph(operation))
-    patch.setattr(cuda, "CalibratedForwards", Forwards)
-    patch.setattr(cuda, "measure_copy_rate", lambda device: 25.0)
+    for module in (cuda, cuda_resources):
+        patch.setattr(module, "torch", Torch())
+    patch.setattr(cuda_resources, "capture", lambda stream, operation: Graph(operation))
+    patch.setattr(cuda_resources, "CalibratedForwards", Forwards)
+    patch.setattr(cuda_resources, "measure_copy_rate", lambda device: 25.0)
     patch.setattr("impl.machines.why_no_cuda", lambda: None)
     return CudaMachine()
