@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from impl.timeline import FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
+from impl.lanes import Lane, united
+from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 from impl.workload import Workload
 
 MIN_LEAD_SHARE = 0.9
@@ -30,11 +31,14 @@ class Finding(Enum):
     SINGLE = "nothing to overlap: a single forward"
     NO_REQUESTS = "nothing to overlap: no request was there in time"
     SYNCHRONIZES = "off: the host waits for a forward before it prepares the next batch"
+    WAITS_BEFORE_LAUNCH = "off: the host waits for the previous forward between pre and launch of the next batch"
     POST_FIRST = "off: post of the last batch stands before the launch of the next"
     WAITS_INSIDE_LAUNCH = "off: the launch returns only when its own forward is done (a synchronizing call inside)"
     BLOCKING_COPY = "off: the launch returns only when the previous forward is done (a blocking or pageable copy)"
     QUEUE_FULL = "off: the launch waits for room in the stream's queue (too many kernels)"
     LOCK = "off: the launching thread waits for the GIL"
+    COPY = "off: the forward waits for a copy on its own stream (give copies a stream)"
+    HELD_BACK = "off: the next batch is prepared late: requests wait, the GPU idles, and the host had time before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class _Run:
 
     def __init__(self, timeline: Timeline, workload: Workload) -> None:
         self._timeline = timeline
+        self._work: dict[frozenset[str], Lane] = {}
+        self._threads = frozenset(span.lane for span in timeline.spans if span.stage not in (FORWARD, COPY))
         self._of: dict[int, dict[str, Span]] = defaultdict(dict)
         for span in timeline.spans:
             self._of[span.batch_id][span.stage] = span
@@ -100,7 +106,11 @@ class _Run:
         is_awaited = synchronize.end_ns - synchronize.start_ns > near_ns
         if is_there and is_awaited and synchronize.lane == pre.lane and synchronize.end_ns <= pre.start_ns:
             return Finding.SYNCHRONIZES, synchronize
-        if after.start_ns - before.end_ns <= near_ns:
+        if is_awaited and _is_between(pre, synchronize, launch):
+            is_posted = _is_between(pre, post, launch)
+            return (Finding.POST_FIRST, post) if is_posted else (Finding.WAITS_BEFORE_LAUNCH, synchronize)
+        gap_ns = after.start_ns - before.end_ns
+        if gap_ns <= near_ns:
             return None  # the GPU did not have to wait
         if last[LAUNCH].end_ns >= before.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
@@ -109,9 +119,12 @@ class _Run:
             return Finding.LOCK, launch
         if not is_there:
             return Finding.NO_REQUESTS, None
-        if post.lane == launch.lane and pre.end_ns <= post.start_ns and post.end_ns <= launch.start_ns:
+        if _is_between(pre, post, launch):
             return Finding.POST_FIRST, post
-        return Finding.CPU_LONGER, None
+        if launch.end_ns <= before.end_ns and Lane([last[COPY]]).covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
+            return Finding.COPY, None
+        worked_ns = self._worked_ns(frozenset((pre.lane, launch.lane)), before.start_ns, after.start_ns)
+        return Finding.HELD_BACK if worked_ns < forward_ns - near_ns else Finding.CPU_LONGER, None
 
     def _inside_launch(self, launch: Span, before: Span, after: Span, near_ns: float) -> tuple[Finding, Span | None]:
         if self._needs_lock(launch):
@@ -124,6 +137,14 @@ class _Run:
             return Finding.CPU_LONGER, None
         return Finding.QUEUE_FULL, launch
 
+    def _worked_ns(self, threads: frozenset[str], start_ns: int, end_ns: int) -> int:
+        """Return for how long in a stretch any of the threads did something else than wait for the GPU."""
+        if threads not in self._work:
+            spans = self._timeline.spans
+            work = [s for s in spans if s.lane in threads and s.stage in (PRE, LAUNCH, POST)]
+            self._work[threads] = Lane(united(work))
+        return self._work[threads].covered_ns(start_ns, end_ns)
+
     def _needs_lock(self, launch: Span) -> bool:
         """Return whether a launch that kept the host did so for want of the GIL.
 
@@ -132,13 +153,19 @@ class _Run:
         """
         if not self._timeline.lock_waits:
             return False
-        others = [s for s in self._timeline.spans if s.lane != launch.lane and s.stage in (PRE, POST)]
-        return sum(_common(launch, span) for span in others) > (launch.end_ns - launch.start_ns) / 2
+        others = self._threads - {launch.lane}
+        worked_ns = self._worked_ns(others, launch.start_ns, launch.end_ns)
+        return worked_ns > (launch.end_ns - launch.start_ns) / 2
 
     def _waited_for_lock(self, lane: str, start_ns: int, end_ns: int) -> int:
         """Return for how long a thread waited for the GIL in a stretch."""
         waits = [wait for wait in self._timeline.lock_waits if wait.lane == lane]
         return sum(max(0, min(wait.end_ns, end_ns) - max(wait.start_ns, start_ns)) for wait in waits)
+
+
+def _is_between(pre: Span, step: Span, launch: Span) -> bool:
+    """Return whether the launching thread takes a step between a batch's pre and its launch."""
+    return step.lane == launch.lane and pre.end_ns <= step.start_ns and step.end_ns <= launch.start_ns
 
 
 def _common(one: Span, other: Span) -> int:

@@ -23,6 +23,11 @@ class Lane:
         index = bisect_right(self._starts, time_ns) - 1
         return self.spans[index] if index >= 0 and self._ends[index] > time_ns else None
 
+    def covered_ns(self, start_ns: int, end_ns: int) -> int:
+        """Return for how long in a stretch something runs."""
+        first, last = bisect_left(self._ends, start_ns), bisect_right(self._starts, end_ns)
+        return sum(max(0, min(s.end_ns, end_ns) - max(s.start_ns, start_ns)) for s in self.spans[first:last])
+
     def bounds(self, start_ns: int, end_ns: int) -> list[int]:
         """Return the times inside a stretch at which something begins or ends."""
         first, last = bisect_left(self._ends, start_ns), bisect_right(self._starts, end_ns)

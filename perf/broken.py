@@ -28,6 +28,27 @@ def overlap_that_synchronizes(engine: Engine) -> None:
         last = ongoing
 
 
+def overlap_that_waits_before_launch(engine: Engine) -> None:
+    """`overlap` that waits for the last forward before it launches the next: pre overlaps, the launch does not."""
+    prepare, stream = engine.stream("scheduler"), engine.stream("engine")
+    last: Flight | None = None
+    while True:
+        ongoing = None
+        batch = engine.next_batch(wait=last is None)
+        if batch is not None:
+            engine.pre(batch, prepare)
+            stream.wait_stream(prepare)
+        if last is not None:
+            engine.synchronize(last)
+        if batch is not None:
+            ongoing = engine.launch(batch, stream)
+        if last is not None:
+            engine.post(last)
+        if ongoing is None and last is None:
+            return
+        last = ongoing
+
+
 def overlap_that_posts_first(engine: Engine) -> None:
     """`overlap` with post before the next launch although a forward is in flight: the launch lead is gone."""
     prepare, stream = engine.stream("scheduler"), engine.stream("engine")

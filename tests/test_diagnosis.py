@@ -15,6 +15,7 @@ from impl.timeline import FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, LockWait, Spa
 from impl.workload import burst
 from perf import broken
 from perf.experiments import (
+    COPY_ON_ENGINE_STREAM,
     DYNAMIC_BATCHING,
     GIL,
     HIGH_QPS,
@@ -24,6 +25,7 @@ from perf.experiments import (
     LAUNCH_BOUND,
     LAUNCH_FREE,
     LAUNCH_QUEUE_FULL,
+    LAUNCH_TIME,
     LOW_QPS,
     ONE_FORWARD_LOW_QPS,
     PROTOTYPE,
@@ -31,7 +33,7 @@ from perf.experiments import (
     STARVED,
 )
 from reports.measure import Experiment
-from tests.build import attempt
+from tests.build import attempt, scenario
 from tests.strategies import machines, scenarios
 
 
@@ -53,6 +55,8 @@ FAULTS = [
     (SATURATED, broken.overlap_that_synchronizes, Finding.SYNCHRONIZES, "engine.synchronize(ongoing)"),
     (SATURATED, "normal", Finding.SYNCHRONIZES, "engine.synchronize(flight)"),
     (LAUNCH_FREE, "normal", Finding.SYNCHRONIZES, "engine.synchronize(flight)"),
+    (HIGH_QPS, broken.overlap_that_waits_before_launch, Finding.WAITS_BEFORE_LAUNCH, "engine.synchronize(last)"),
+    (SATURATED, broken.overlap_that_waits_before_launch, Finding.WAITS_BEFORE_LAUNCH, "engine.synchronize(last)"),
     (SATURATED, broken.overlap_that_posts_first, Finding.POST_FIRST, "engine.post(last)"),
     (LAUNCH_BLOCKED_BY_OWN, "overlap", Finding.WAITS_INSIDE_LAUNCH, "ongoing = engine.launch(batch, stream)"),
     (LAUNCH_BLOCKED_BY_PREVIOUS, "overlap", Finding.BLOCKING_COPY, "ongoing = engine.launch(batch, stream)"),
@@ -60,6 +64,13 @@ FAULTS = [
     (GIL, "overlap_three_thread", Finding.LOCK, "engine.launch("),
 ]
 """Planted faults, what must be found, and the line at which the host waits."""
+WITHOUT_A_LINE = [
+    (COPY_ON_ENGINE_STREAM, "overlap", Finding.COPY),
+    (JUST_IN_TIME, broken.just_in_time_told_a_second, Finding.HELD_BACK),
+    (LAUNCH_TIME, "lead_-3_pre", Finding.HELD_BACK),
+    (LAUNCH_TIME, "lead_0_pre", Finding.HELD_BACK),
+]
+"""Planted faults in which the host waits in no call of the scheduler."""
 SOUND = [
     (SATURATED, "overlap", Finding.ON),
     (SATURATED, "overlap_three_thread", Finding.ON),
@@ -101,6 +112,23 @@ def test_what_overlaps_is_called_on(experiment: Experiment, scheduler: str, find
     assert found.finding is finding
     assert found.is_on
     assert found.where is None
+
+
+@pytest.mark.parametrize(("experiment", "scheduler", "finding"), WITHOUT_A_LINE, ids=name_of)
+def test_faults_in_which_the_host_waits_nowhere_are_named_too(
+    experiment: Experiment, scheduler: str | Scheduler, finding: Finding
+) -> None:
+    found = of(experiment, scheduler)
+    assert found.finding is finding
+    assert not found.is_on
+    assert found.where is None
+
+
+def test_a_single_forward_is_nothing_to_overlap() -> None:
+    result = attempt(SCHEDULERS["overlap"], scenario(burst(1)))
+    found = diagnose(result.timeline, result.scenario.workload)
+    assert found == Diagnosis(Finding.SINGLE, 0, 0, None)
+    assert str(found) == "nothing to overlap: a single forward"
 
 
 @pytest.mark.slow
