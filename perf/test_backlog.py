@@ -13,7 +13,7 @@ from reports.claims import Broken, Evidence, claim
     section="5.2",
     broken=Broken("a synchronize behind the launch", {"overlap": overlap_that_synchronizes}),
 )
-def test_under_backlog_overlap_is_never_slower_than_normal(evidence: Evidence) -> None:
+def test_under_backlog_overlap_never_lowers_throughput(evidence: Evidence) -> None:
     """Forwards from a tenth to five times pre. With forward ≥ pre + post, `overlap` takes pre + n·forward + post;
     below, pre + max(pre, forward) + (n − 2)·(pre + post) + max(post, forward) + post. `normal` takes
     n·(pre + forward + post), which is never less.

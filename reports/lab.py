@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from impl.engine import Scheduler
-from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine
+from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine, why_no_cuda
 from impl.workload import Workload
 from reports.claims import Claim, Evidence
 from reports.gpu_state import Sampler, why_no_nvml
@@ -53,7 +53,7 @@ class Lab:
             DeviceUnavailable: if the device cannot be used here.
         """
         if device not in self._machines:
-            if device == "cuda":
+            if device == "cuda" and why_no_cuda() is None:
                 self._progress("calibrating forwards on the GPU")
             self._machines[device] = MACHINES[device]()
             if device == "cuda" and why_no_nvml() is None:
@@ -108,15 +108,19 @@ class Lab:
         measure_rounds(rounds, self.schedulers(experiment), machine, num_rounds=num_rounds, monitor=monitor)
 
     def judge(self, claim: Claim, device: str) -> Evidence:
-        """Judge a claim; where time is real, an undecided one gets more rounds."""
+        """Judge a claim; where time is real, it gets two rounds at least, and an undecided one more."""
+        if self.machine(device).is_exact:
+            return self._judge_once(claim, device)
+        for experiment in claim.experiments:
+            if self.rounds(experiment, device).num_rounds < 2:
+                self._extend(self.rounds(experiment, device), experiment, self.machine(device))
         evidence = self._judge_once(claim, device)
-        if not self.machine(device).is_exact:
-            for _ in range(MAX_EXTENSIONS):
-                if evidence.verdict is not Verdict.UNDECIDED:
-                    break
-                for experiment in claim.experiments:
-                    self._extend(self.rounds(experiment, device), experiment, self.machine(device))
-                evidence = self._judge_once(claim, device)
+        for _ in range(MAX_EXTENSIONS):
+            if evidence.verdict is not Verdict.UNDECIDED:
+                break
+            for experiment in claim.experiments:
+                self._extend(self.rounds(experiment, device), experiment, self.machine(device))
+            evidence = self._judge_once(claim, device)
         return evidence
 
     def _judge_once(self, claim: Claim, device: str) -> Evidence:

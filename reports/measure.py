@@ -132,6 +132,11 @@ class Rounds:
     left_out: list[str] = field(default_factory=list)
     """Rounds that were repeated because the GPU throttled, and why."""
 
+    @property
+    def num_rounds(self) -> int:
+        """Rounds that count."""
+        return max((len(results) for results in self.results.values()), default=0)
+
     def fail(self, scheduler: str, error: RunFailed) -> None:
         """Note that a scheduler failed, and forget what it did before."""
         self.failures[scheduler] = error
@@ -215,10 +220,9 @@ def measure_rounds(
 
 def _one_round(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> dict[str, Result]:
     """Run every scheduler that has not failed once, and note those that fail now."""
-    index = max((len(results) for results in rounds.results.values()), default=0)
     order = [name for name in schedulers if name not in rounds.failures]
     found = {}
-    for name in order if index % 2 == 0 else reversed(order):
+    for name in order if rounds.num_rounds % 2 == 0 else reversed(order):
         try:
             found[name] = run(schedulers[name], rounds.scenario, machine)
         except RunFailed as error:

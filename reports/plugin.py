@@ -58,7 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rounds",
         type=positive,
         metavar="N",
-        help="paired rounds of every experiment where time is real (default: the experiment's own number)",
+        help="paired rounds of every experiment where time is real (default: the experiment's own number); a claim "
+        "takes two at least",
     )
     group.addoption(
         "--trace-dir",

@@ -17,7 +17,7 @@ def missing_tools(devices: Collection[str], *, wants_cupti: bool) -> list[str]:
         wants_cupti: whether --torch-profiler was given.
     """
     found = []
-    if wants_cupti and "cuda" not in devices:
+    if devices and wants_cupti and "cuda" not in devices:
         found.append("--torch-profiler recorded nothing: no case ran on a GPU (-m gpu)")
     if set(devices) - {"virtual"} and (reason := why_no_nvtx()) is not None:
         found.append(f"no NVTX ranges: {reason}")
