@@ -6,8 +6,9 @@ clock that the "benchmarked" call moves on by the next measured time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -16,7 +17,7 @@ from impl.workload import NS_PER_S
 from reports.measure import Case, Rounds
 
 SCHEMA = 1
-"""Version of what `enter` stores in a benchmark's extra_info."""
+"""Version of what `extra_info` returns."""
 
 
 class ReplayClock:
@@ -51,14 +52,54 @@ def enter(benchmark: BenchmarkFixture, case: Case, device: str, rounds: Rounds) 
     CLOCK.load([result.metrics.summary.total_ns / NS_PER_S for result in results])
     benchmark.pedantic(CLOCK.advance, setup=CLOCK.reset, rounds=len(results), iterations=1)
     benchmark.extra_info.update(
-        schema=SCHEMA,
-        experiment=case.experiment.id,
-        scheduler=case.scheduler,
-        device=device,
-        section=case.experiment.section,
-        scale=1.0 if device == "virtual" else case.experiment.real_scale,
-        rounds=[asdict(result.metrics.summary) for result in results],
-        gpu=[asdict(state) for state in rounds.states.get(case.scheduler, [])],
-        left_out=rounds.left_out,
-        overlap=[diagnose(result.timeline, result.scenario.workload).finding.name for result in results],
+        extra_info(
+            experiment=case.experiment.id,
+            scheduler=case.scheduler,
+            device=device,
+            section=case.experiment.section,
+            scale=1.0 if device == "virtual" else case.experiment.real_scale,
+            rounds=[asdict(result.metrics.summary) for result in results],
+            gpu=[asdict(state) for state in rounds.states.get(case.scheduler, [])],
+            left_out=rounds.left_out,
+            overlap=[diagnose(result.timeline, result.scenario.workload).finding.name for result in results],
+        )
     )
+
+
+def extra_info(
+    *,
+    experiment: str,
+    scheduler: str,
+    device: str,
+    section: str,
+    scale: float,
+    rounds: Sequence[Mapping[str, Any]],
+    gpu: Sequence[Mapping[str, Any]],
+    left_out: Sequence[str],
+    overlap: Sequence[str],
+) -> dict[str, Any]:
+    """Return what a case's benchmark entry holds beside its run times; readers of results rely on these names.
+
+    Args:
+        experiment: its id.
+        scheduler: its name in the experiment.
+        device: where it ran.
+        section: the article's.
+        scale: factor on the experiment's times.
+        rounds: all metrics of every round; times in nanoseconds.
+        gpu: what the GPU did during each round, where it was sampled; clocks in MHz, power in watts.
+        left_out: rounds that were repeated because the GPU throttled, and why.
+        overlap: what the diagnosis found in each round.
+    """
+    return {
+        "schema": SCHEMA,
+        "experiment": experiment,
+        "scheduler": scheduler,
+        "device": device,
+        "section": section,
+        "scale": scale,
+        "rounds": rounds,
+        "gpu": gpu,
+        "left_out": left_out,
+        "overlap": overlap,
+    }

@@ -1,28 +1,73 @@
-"""Result files as a run of the suite would leave them, small and made up."""
+"""Results as a run of the suite leaves them, small and made up."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import numpy as np
+
+from impl.diagnosis import Finding
+from impl.metrics import Summary
+from impl.workload import NS_PER_S
 from reports.measure import split_case_id
-from reports.regression.results import METRICS
+from reports.replay import extra_info
 
-WHOLE = ("num_forwards", "num_surplus_tokens")
-SPEED: Mapping[str, float] = {"normal": 1.0, "overlap": 1.3}
-"""By scheduler; others are 1.1 times as fast as `normal`."""
+CASES = ("saturated/normal", "saturated/overlap", "starved/normal", "starved/overlap")
+FACTS: Mapping[str, Mapping[str, Any]] = {
+    "virtual": {"device": "virtual"},
+    "cpu": {"device": "cpu", "system": "Linux x86_64", "gil": True},
+    "cuda": {
+        "device": "cuda",
+        "gpu": "NVIDIA H200",
+        "driver": "580.159.04",
+        "torch": "2.11.0",
+        "power_limit_w": 700.0,
+        "gil": True,
+    },
+}
+"""Of the machine, by device."""
+SUMMARY = Summary(
+    total_ns=400_000_000,
+    throughput_rps=25.0,
+    ttft_mean_ns=200_000_000.0,
+    ttft_p50_ns=200_000_000,
+    ttft_p90_ns=None,
+    ttft_p99_ns=None,
+    ttft_max_ns=390_000_000,
+    queue_wait_mean_ns=100_000_000.0,
+    service_ttft_mean_ns=100_000_000.0,
+    itl_mean_ns=None,
+    itl_max_ns=None,
+    num_forwards=10,
+    batch_size_mean=1.0,
+    launch_lead=0.9,
+    gpu_idle_share=0.1,
+    num_surplus_tokens=0,
+)
+
+Rounds = Sequence[Mapping[str, float | None]]
+"""The metrics of each round; times in nanoseconds."""
 
 
-def metrics(speed: float = 1.0, *, wobble: float = 0.0, **changed: float | None) -> dict[str, float | None]:
-    """Return one round; a faster one has shorter times and more throughput."""
-    factor = (1 + wobble) / speed
-    found: dict[str, float | None] = dict.fromkeys(METRICS)
-    found |= {name: 100e6 * factor for name in METRICS if name.endswith("_ns")}
-    found |= {"throughput_rps": 10 / factor, "num_forwards": 5, "num_surplus_tokens": 0}
-    found |= {"batch_size_mean": 1.0, "launch_lead": 0.5, "gpu_idle_share": 0.25, "itl_mean_ns": None}
-    return found | changed
+def metrics(slower: float = 0.0, **changed: float | None) -> dict[str, Any]:
+    """Return the metrics of a round in which everything takes longer by a share; times in nanoseconds."""
+    found = asdict(SUMMARY)
+    for name, value in found.items():
+        if name.endswith("_ns") and value is not None:
+            found[name] = round(value * (1 + slower)) if isinstance(value, int) else value * (1 + slower)
+    found["throughput_rps"] /= 1 + slower
+    return asdict(replace(SUMMARY, **(found | changed)))
+
+
+def noisy(num_rounds: int, *, noise: float, slower: float = 0.0, seed: int = 0) -> list[dict[str, Any]]:
+    """Return rounds whose times vary by a relative standard deviation, around those of a slower round."""
+    random = np.random.default_rng(seed)
+    return [metrics((1 + slower) * float(np.exp(random.normal(0, noise))) - 1) for _ in range(num_rounds)]
 
 
 def claim(name: str, verdict: str = "HOLDS", **changed: Any) -> dict[str, Any]:
@@ -33,40 +78,89 @@ def claim(name: str, verdict: str = "HOLDS", **changed: Any) -> dict[str, Any]:
 
 def entry(
     case: str,
-    rounds: Sequence[Mapping[str, float | None]],
+    rounds: Rounds,
     *,
-    device: str = "virtual",
+    device: str = "cuda",
+    scale: float | None = None,
     claims: Iterable[Mapping[str, Any]] = (),
-    scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Return one benchmark entry."""
+    """Return the benchmark entry of a case ("saturated/overlap"); its times are scaled by 0.1 unless virtual."""
     experiment, scheduler = split_case_id(case)
-    info = {"schema": 1, "experiment": experiment, "scheduler": scheduler, "device": device, "section": "7"}
+    if scale is None:
+        scale = 1.0 if device == "virtual" else 0.1
+    name = f"test_case[{experiment}-{scheduler}-{device}]"
+    info = extra_info(
+        experiment=experiment,
+        scheduler=scheduler,
+        device=device,
+        section="7",
+        scale=scale,
+        rounds=rounds,
+        gpu=[],
+        left_out=[],
+        overlap=[Finding.ON.name] * len(rounds),
+    )
+    times_s = [(each["total_ns"] or 0) / NS_PER_S for each in rounds]
     return {
-        "name": f"test_case[{experiment}-{scheduler}-{device}]",
-        "extra_info": info | {"scale": scale, "rounds": list(rounds), "claims": list(claims)},
+        "name": name,
+        "fullname": f"perf/test_cases.py::{name}",
+        "extra_info": info | {"claims": list(claims)},
+        "stats": {"data": times_s, "mean": fmean(times_s), "rounds": len(times_s)},
     }
 
 
-def case_entry(case: str, *, num_rounds: int = 1, shift: float = 0.0, **options: Any) -> dict[str, Any]:
-    """Return an entry whose rounds differ by a little, the same ones each time; `shift` makes all of them slower."""
-    speed = SPEED.get(split_case_id(case)[1], 1.1)
-    rounds = [metrics(speed, wobble=shift + 0.001 * (index % 7)) for index in range(num_rounds)]
-    return entry(case, rounds, **options)
+def document(
+    entries: Iterable[Mapping[str, Any]],
+    *,
+    facts: Mapping[str, Any] | None = None,
+    commit: str = "a" * 40,
+    time: str = "2026-11-30T00:00:00+00:00",
+    written: str = "2026-11-30T01:00:00+00:00",
+    is_dirty: bool = False,
+    failed: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return a run's benchmark JSON.
 
-
-def result_json(path: Path, entries: Iterable[Mapping[str, Any]], **fields: Any) -> Path:
-    """Write a run's benchmark JSON; `fields` replace those of the whole file."""
+    Args:
+        entries: of its cases.
+        facts: of the machine, where they differ from FACTS.
+        commit: its hash; empty outside version control.
+        time: of the commit; ISO 8601.
+        written: when the run was written; ISO 8601.
+        is_dirty: whether files were changed.
+        failed: tests that failed.
+    """
     listed = list(entries)
-    devices = {each["extra_info"]["device"] for each in listed}
-    facts = {device: {"device": device} for device in devices}
-    if "cuda" in facts:
-        facts["cuda"] |= {"gpu": "NVIDIA H200", "driver": "580.1", "torch": "2.11", "power_limit_w": 700.0}  # type: ignore[dict-item]
-    data = {
+    devices = sorted({each["extra_info"]["device"] for each in listed})
+    return {
+        "machine_info": {"overlap": {device: {**FACTS[device], **(facts or {})} for device in devices}},
+        "commit_info": {"id": commit, "time": time, "dirty": is_dirty} if commit else {"id": "unversioned"},
         "benchmarks": listed,
-        "machine_info": {"overlap": facts},
-        "commit_info": {"id": "0123456789abcdef", "time": "2026-11-30T01:02:03+00:00", "dirty": False},
-        "overlap_failed": [],
+        "datetime": written,
+        "version": "5.3.1",
+        "overlap_failed": list(failed),
     }
-    path.write_text(json.dumps(data | fields), encoding="utf-8")
+
+
+def write_entries(path: Path, entries: Iterable[Mapping[str, Any]], **options: Any) -> Path:
+    """Write the benchmark JSON of a run; `options` are those of `document`."""
+    path.write_text(json.dumps(document(entries, **options)), encoding="utf-8")
     return path
+
+
+def write_run(
+    path: Path,
+    cases: Mapping[str, Rounds] | None = None,
+    *,
+    device: str = "cuda",
+    scale: float | None = None,
+    claims: Sequence[Mapping[str, Any]] = (),
+    **options: Any,
+) -> Path:
+    """Write the benchmark JSON of a run of one device; by default each of CASES has three equal rounds.
+
+    The options of `entry` hold for every case; the others are those of `document`.
+    """
+    found = {case: [metrics()] * 3 for case in CASES} if cases is None else cases
+    entries = [entry(case, rounds, device=device, scale=scale, claims=claims) for case, rounds in found.items()]
+    return write_entries(path, entries, **options)

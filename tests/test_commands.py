@@ -9,11 +9,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reports.__main__ import main
-from tests.runs import CASES, H200, document, metrics, noisy, slower, write_run
+from tests.results import CASES, document, entry, metrics, noisy, write_run
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_CASES_CHANGED = "--allow-changed-cases"
@@ -37,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def head(folder: Path, **changed: list[dict[str, object]]) -> Path:
+def head(folder: Path, **changed: list[dict[str, Any]]) -> Path:
     """Write a head that differs from the base in some cases ("experiment__scheduler")."""
     cases = {c: noisy(6, noise=0.0005, seed=100 + i) for i, c in enumerate(CASES)}
     cases |= {name.replace("__", "/"): rounds for name, rounds in changed.items()}
@@ -59,7 +60,7 @@ def test_equal_commits_exit_with_0_and_say_how_sure_they_are(folder: Path) -> No
 
 
 def test_a_regression_exits_with_1_and_stands_next_to_the_prompt(folder: Path) -> None:
-    head(folder, saturated__overlap=noisy(6, noise=0.0005, by=0.1, seed=9))
+    head(folder, saturated__overlap=noisy(6, noise=0.0005, slower=0.1, seed=9))
     code, output, _ = compare(folder, "--markdown", "out.md", "--json", "out.json")
     assert code == 1
     assert output.splitlines()[-1] == "REGRESSION (exit code 1)"
@@ -109,7 +110,7 @@ def test_no_stored_base_is_an_error_of_its_own(folder: Path) -> None:
 
 def test_a_renamed_case_that_got_ten_times_slower_does_not_pass(folder: Path) -> None:
     """pytest-benchmark's own gate passes this input; see the next test."""
-    cases = {c.replace("starved", "hungry"): [slower(9)] * 6 for c in CASES if "starved" in c}
+    cases = {c.replace("starved", "hungry"): [metrics(slower=9)] * 6 for c in CASES if "starved" in c}
     same = {c: noisy(6, noise=0.0005, seed=i) for i, c in enumerate(CASES) if "starved" not in c}
     write_run(folder / "head.json", same | cases)
     code, output, _ = compare(folder)
@@ -190,16 +191,16 @@ def test_a_huge_file_is_refused_at_once(folder: Path) -> None:
 
 
 def test_values_of_a_metric_have_one_unit_on_both_sides(folder: Path) -> None:
-    head(folder, saturated__overlap=[slower(6.5)] * 6)
+    head(folder, saturated__overlap=[metrics(slower=6.5)] * 6)
     row = next(line for line in compare(folder)[1].splitlines() if "saturated/overlap" in line and " ttft_mean" in line)
     assert row.count(" ms") == 2
     assert "1,500.000 ms" in row
 
 
 def test_a_clock_reading_makes_no_other_machine_and_a_gpu_does(folder: Path) -> None:
-    write_run(folder / "head.json", facts=H200 | {"sm_clock_mhz": 1}, cases={c: [metrics()] * 6 for c in CASES})
+    write_run(folder / "head.json", facts={"sm_clock_mhz": 1}, cases={c: [metrics()] * 6 for c in CASES})
     assert compare(folder)[0] == 0
-    write_run(folder / "head.json", facts=H200 | {"gpu": "NVIDIA H100"}, cases={c: [metrics()] * 6 for c in CASES})
+    write_run(folder / "head.json", facts={"gpu": "NVIDIA H100"}, cases={c: [metrics()] * 6 for c in CASES})
     code, _, errors = compare(folder)
     assert code == 2
     assert "runs of unlike machines (cuda): gpu: 'NVIDIA H200' in base.json, 'NVIDIA H100' in head.json" in errors
@@ -230,7 +231,7 @@ def test_older_and_newer_files(folder: Path) -> None:
     code, output, _ = reports(folder, "compare", "head.json", "old.json")
     assert code == 1, "a metric that head no longer writes is no longer gated"
     assert "launch_lead of saturated/normal on cuda: not in the file in head" in output
-    data = document({c: [metrics()] for c in CASES})
+    data = document(entry(c, [metrics()]) for c in CASES)
     data["benchmarks"][0]["extra_info"]["schema"] = 7
     (folder / "head.json").write_text(json.dumps(data))
     code, _, errors = compare(folder)
@@ -239,7 +240,7 @@ def test_older_and_newer_files(folder: Path) -> None:
 
 
 def test_zero_to_zero_is_equal_and_zero_to_something_has_an_absolute_limit(folder: Path) -> None:
-    def idle(share: float) -> list[dict[str, object]]:
+    def idle(share: float) -> list[dict[str, Any]]:
         return [metrics(gpu_idle_share=share)] * 6
 
     write_run(folder / "base.json", {"saturated/overlap": idle(0.0)})
@@ -276,7 +277,7 @@ def test_a_loss_in_ttft_is_seen_though_the_run_takes_as_long(folder: Path) -> No
 
 
 def test_limits_are_decimal_relative_or_absolute_and_per_case(folder: Path) -> None:
-    head(folder, saturated__overlap=noisy(6, noise=0.0005, by=0.1, seed=9))
+    head(folder, saturated__overlap=noisy(6, noise=0.0005, slower=0.1, seed=9))
     rules = (ROOT / "perf" / "gate.toml").read_text()
     loose = '\n[[override]]\ncase = "saturated/*"\nmetric = "{}"\nrelative = 0.125\nvisible = 0.2\n'
     (folder / "mine.toml").write_text(rules + loose.format("ttft_mean_ns") + loose.format("throughput_rps"))

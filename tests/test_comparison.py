@@ -13,7 +13,7 @@ from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison, Exit, compare, compare_pairs
 from reports.regression.results import Key, ResultFile, read_result
 from reports.regression.rules import read_rules
-from tests.runs import CASES, H200, metrics, noisy, slower, write_run
+from tests.results import CASES, metrics, noisy, write_run
 
 RULES = read_rules()
 KEY = Key("cuda", "saturated/overlap")
@@ -35,7 +35,7 @@ class Folder:
         return [
             self.run(
                 {
-                    case: noisy(2, noise=noise, by=by if case == KEY.case else 0.0, seed=seed + 97 * i + j)
+                    case: noisy(2, noise=noise, slower=by if case == KEY.case else 0.0, seed=seed + 97 * i + j)
                     for j, case in enumerate(CASES)
                 }
             )
@@ -84,7 +84,8 @@ def test_the_rate_is_divided_among_measured_rows_and_looks(folder: Folder) -> No
 
 def test_drift_that_both_sides_share_is_taken_out_by_pairs_alone(folder: Folder) -> None:
     def side(by: float) -> list[ResultFile]:
-        return [folder.run({KEY.case: [slower((1 + 0.02 * i) * (1 + by) - 1 + 0.0003 * (i % 2))]}) for i in range(8)]
+        shares = [(1 + 0.02 * i) * (1 + by) - 1 + 0.0003 * (i % 2) for i in range(8)]
+        return [folder.run({KEY.case: [metrics(slower=share)]}) for share in shares]
 
     paired = compare_pairs(side(0), side(0.03), RULES, num_looks=1)
     assert (KEY.case, "ttft_mean_ns") in verdicts(paired, Verdict.REGRESSION)
@@ -94,7 +95,7 @@ def test_drift_that_both_sides_share_is_taken_out_by_pairs_alone(folder: Folder)
 
 def test_several_files_a_side_are_compared_process_by_process(folder: Folder) -> None:
     def luck(values: Sequence[float]) -> list[ResultFile]:
-        return [folder.run({KEY.case: noisy(10, noise=0.0005, by=by, seed=i)}) for i, by in enumerate(values)]
+        return [folder.run({KEY.case: noisy(10, noise=0.0005, slower=by, seed=i)}) for i, by in enumerate(values)]
 
     # Rounds of one process share its luck: ten of each would "prove" a change that three processes do not.
     found = compare(luck([0.0, 0.01, 0.03]), luck([0.04, 0.01, 0.03]), RULES)
@@ -147,30 +148,29 @@ def test_virtual_rounds_that_differ_are_no_longer_exact(folder: Folder) -> None:
 def test_unlike_machines_are_refused_with_the_facts_that_differ(
     fact: str, other: object, told: str, folder: Folder
 ) -> None:
-    base, head = folder.run(), folder.run(facts=H200 | {fact: other})
+    base, head = folder.run(), folder.run(facts={fact: other})
     with pytest.raises(FileError, match=rf"unlike machines \(cuda\): {told} in .*--across-machines"):
         compare([base], [head], RULES)
 
 
 def test_a_clock_that_moved_and_a_minor_driver_are_no_other_machine(folder: Folder) -> None:
-    head = folder.run(facts=H200 | {"driver": "580.200", "sm_clock_mhz": 1345})
+    head = folder.run(facts={"driver": "580.200", "sm_clock_mhz": 1345})
     assert compare([folder.run()], [head], RULES).judged
 
 
 def test_across_machines_only_ratios_to_normal_are_compared(folder: Folder) -> None:
-    def side(factor: float, overlap: float, facts: dict[str, Any]) -> list[ResultFile]:
+    def side(factor: float, overlap: float, gpu: str) -> list[ResultFile]:
         cases = {
-            "saturated/normal": [slower(factor * (1 + i / 1000) - 1) for i in range(6)],
-            "saturated/overlap": [slower(factor * overlap * (1 + i / 1000) - 1) for i in range(6)],
-            "alone/overlap": [slower(factor - 1)] * 6,
+            "saturated/normal": [metrics(slower=factor * (1 + i / 1000) - 1) for i in range(6)],
+            "saturated/overlap": [metrics(slower=factor * overlap * (1 + i / 1000) - 1) for i in range(6)],
+            "alone/overlap": [metrics(slower=factor - 1)] * 6,
         }
-        return [folder.run(cases, facts=facts)]
+        return [folder.run(cases, facts={"gpu": gpu})]
 
-    h100 = H200 | {"gpu": "NVIDIA H100"}
-    found = compare(side(1, 0.8, H200), side(2, 0.8, h100), RULES, across_machines=True)
+    found = compare(side(1, 0.8, "NVIDIA H200"), side(2, 0.8, "NVIDIA H100"), RULES, across_machines=True)
     assert {row.key.case for row in found.rows} == {"saturated/overlap"}
     assert verdicts(found, Verdict.REGRESSION) == set(), "twice as slow, and the ratio is the same"
-    worse = compare(side(1, 0.8, H200), side(2, 0.9, h100), RULES, across_machines=True)
+    worse = compare(side(1, 0.8, "NVIDIA H200"), side(2, 0.9, "NVIDIA H100"), RULES, across_machines=True)
     assert ("saturated/overlap", "ttft_mean_ns") in verdicts(worse, Verdict.REGRESSION)
 
 
@@ -197,7 +197,7 @@ def test_a_metric_that_is_undefined_on_one_side_only_is_listed(folder: Folder) -
 
 
 def test_a_metric_that_one_case_lacks_takes_no_other_case_out_of_the_gate(folder: Folder) -> None:
-    slow = [slower(1.0)] * 6
+    slow = [metrics(slower=1.0)] * 6
     bare = [{name: value for name, value in metrics().items() if name != "throughput_rps"}] * 6
     base = {"saturated/overlap": [metrics()] * 6, "starved/overlap": [metrics()] * 6}
     found = compare([folder.run(base)], [folder.run({"saturated/overlap": slow, "starved/overlap": bare})], RULES)
@@ -233,11 +233,11 @@ def test_the_luck_of_a_process_gives_no_alarm_in_files_of_many_rounds(num_files:
 
     def side() -> list[ResultFile]:
         seeds = random.integers(1 << 30, size=num_files)
-        return [folder.run({KEY.case: noisy(10, noise=0.002, by=random.normal(0, 0.005), seed=s)}) for s in seeds]
+        return [folder.run({KEY.case: noisy(10, noise=0.002, slower=random.normal(0, 0.005), seed=s)}) for s in seeds]
 
     alarms = sum(code(compare(side(), side(), RULES)) is Exit.REGRESSION for _ in range(100))
     assert alarms <= 2
-    slow = [folder.run({KEY.case: noisy(10, noise=0.002, by=0.06, seed=9)}) for _ in range(num_files)]
+    slow = [folder.run({KEY.case: noisy(10, noise=0.002, slower=0.06, seed=9)}) for _ in range(num_files)]
     assert code(compare(side(), slow, RULES)) is Exit.REGRESSION, "and a loss of 6 % shows"
 
 
@@ -269,7 +269,7 @@ def test_launch_leads_of_few_launches_give_no_alarm_by_agreeing(folder: Folder) 
 
 
 def test_unknown_facts_of_a_gpu_are_not_equal_facts(folder: Folder) -> None:
-    facts = H200 | {"driver": None}
+    facts = {"driver": None}
     with pytest.raises(FileError, match=r"cuda\.driver' is unknown; record it again with nvidia-ml-py installed"):
         compare([folder.run(facts=facts)], [folder.run(facts=facts)], RULES)
 

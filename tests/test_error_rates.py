@@ -11,7 +11,7 @@ from reports.files import FileError
 from reports.regression.error_rates import Outcomes, Pair, Rate, of_plan, read_pairs, resample, slowed
 from reports.regression.results import Key
 from reports.regression.rules import Plan, read_rules
-from tests.runs import CASES, noisy, write_run
+from tests.results import CASES, noisy, write_run
 
 RULES = read_rules()
 PLAN = RULES.plan("cuda")

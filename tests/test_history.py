@@ -4,6 +4,7 @@ import builtins
 import os
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,9 +18,21 @@ from reports.regression.history_figures import draw
 from reports.regression.history_text import to_text
 from reports.regression.results import read_result
 from reports.regression.rules import read_rules
-from tests.results_history import MACHINES, day, hash_of, write_result
+from tests.results import metrics, write_run
 
 RULES = read_rules()
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ONE_ROUND = {"a/b": [metrics()]}
+
+
+def hash_of(number: int) -> str:
+    """Return a commit's hash, of which the first characters differ from other numbers'."""
+    return f"{number * 2654435761 % 2**32:08x}".ljust(40, "0")
+
+
+def day(number: float) -> str:
+    """Return the time of a commit, in ISO 8601."""
+    return (START + timedelta(days=number)).isoformat()
 
 
 # Files.
@@ -30,9 +43,9 @@ def build(
 ) -> list[Path]:
     folder.mkdir(exist_ok=True)
     return [
-        write_result(
+        write_run(
             folder / f"{i}.json",
-            {case: [{"throughput_rps": level, "ttft_mean_ns": 1e9 / level}]},
+            {case: [metrics(throughput_rps=level, ttft_mean_ns=1e9 / level)]},
             commit=hash_of(i),
             time=day(i),
             device=device,
@@ -46,39 +59,35 @@ def history(paths: Sequence[Path], *patterns: str, metrics: Sequence[str] = ("th
 
 
 def test_commits_stand_in_the_order_of_their_time(tmp_path: Path) -> None:
-    rounds = {"a/b": [{"throughput_rps": 1.0}]}
     times = {"later": "2026-01-02T00:30:00+02:00", "early": "2026-01-01T10:00:00Z", "late": "2026-01-01T22:10:00+00:00"}
-    paths = [write_result(tmp_path / name, rounds, commit=name, time=time) for name, time in times.items()]
-    paths.append(write_result(tmp_path / "none", rounds, commit="", written="2026-01-01T15:00:00"))
-    paths.append(write_result(tmp_path / "again", rounds, commit="early", time=times["early"]))
+    paths = [write_run(tmp_path / name, ONE_ROUND, commit=name, time=time) for name, time in times.items()]
+    paths.append(write_run(tmp_path / "none", ONE_ROUND, commit="", written="2026-01-01T15:00:00"))
+    paths.append(write_run(tmp_path / "again", ONE_ROUND, commit="early", time=times["early"]))
     found = in_order([read_result(path) for path in paths])
     assert [(commit.name, len(commit.files)) for commit in found] == [("early", 2), ("", 1), ("late", 1), ("later", 1)]
 
 
 def test_runs_of_changed_files_stand_alone(tmp_path: Path) -> None:
-    rounds = {"a/b": [{"throughput_rps": 1.0}]}
-    paths = [write_result(tmp_path / str(i), rounds, commit="c", is_dirty=i > 0, written=day(9 - i)) for i in range(3)]
+    paths = [write_run(tmp_path / str(i), ONE_ROUND, commit="c", is_dirty=i > 0, written=day(9 - i)) for i in range(3)]
     found = in_order([read_result(path) for path in paths])
     assert [[file.path.name for file in commit.files] for commit in found] == [["2"], ["1"], ["0"]]
 
 
 def test_a_run_without_a_time_is_refused(tmp_path: Path) -> None:
-    path = write_result(tmp_path / "x.json", {"a/b": [{"throughput_rps": 1.0}]}, time="yesterday")
+    path = write_run(tmp_path / "x.json", ONE_ROUND, time="yesterday")
     with pytest.raises(FileError, match=r"x\.json: has the time 'yesterday'; expected ISO 8601"):
         history([path])
 
 
 def test_three_processes_are_samples_fewer_are_rounds(tmp_path: Path) -> None:
-    rounds = [{"throughput_rps": value} for value in (1.0, 2.0)]
-    paths = [write_result(tmp_path / str(i), {"a/b": rounds}, commit="c" if i < 3 else "d") for i in range(5)]
+    rounds = [metrics(throughput_rps=value) for value in (1.0, 2.0)]
+    paths = [write_run(tmp_path / str(i), {"a/b": rounds}, commit="c" if i < 3 else "d") for i in range(5)]
     points = history(paths).findings[0].series.points
     assert [point.samples.tolist() for point in points] == [[1.5, 1.5, 1.5], [1.0, 2.0, 1.0, 2.0]]
 
 
 def test_unlike_machines_are_refused_with_the_facts(tmp_path: Path) -> None:
-    rounds = {"a/b": [{"throughput_rps": 1.0}]}
-    other = {**MACHINES["cuda"], "gpu": "NVIDIA H100"}
-    paths = [write_result(tmp_path / "0", rounds), write_result(tmp_path / "1", rounds, facts=other)]
+    paths = [write_run(tmp_path / "0", ONE_ROUND), write_run(tmp_path / "1", ONE_ROUND, facts={"gpu": "NVIDIA H100"})]
     with pytest.raises(FileError, match=r"unlike machines \(cuda\): gpu: .*H200.*H100.*; give files of one machine"):
         history(paths)
 
@@ -89,14 +98,15 @@ def test_an_unknown_metric_and_case_are_named(tmp_path: Path) -> None:
         history(paths, metrics=["speed"])
     with pytest.raises(FileError, match=r"no case matches 'x/\*'; there are: saturated/overlap"):
         history(paths, "saturated/*", "x/*")
-    with pytest.raises(FileError, match="launch_lead: undefined in every run"):
-        history(paths, metrics=["launch_lead"])
+    with pytest.raises(FileError, match="itl_mean_ns: undefined in every run"):
+        history(paths, metrics=["itl_mean_ns"])
 
 
 def test_undefined_values_leave_a_gap_that_is_counted(tmp_path: Path) -> None:
-    values: list[dict[str, float | None]] = [{"itl_mean_ns": 1.0}, {"itl_mean_ns": None}, {"itl_mean_ns": 1.0}, {}]
+    unknown = {name: value for name, value in metrics().items() if name != "itl_mean_ns"}
+    values = [metrics(itl_mean_ns=1.0), metrics(itl_mean_ns=None), metrics(itl_mean_ns=1.0), unknown]
     paths = [
-        write_result(tmp_path / str(i), {"a/b": [value]}, commit=hash_of(i), time=day(i), device="virtual")
+        write_run(tmp_path / str(i), {"a/b": [value]}, commit=hash_of(i), time=day(i), device="virtual")
         for i, value in enumerate(values)
     ]
     found = history(paths, metrics=["itl_mean_ns"])
@@ -105,8 +115,7 @@ def test_undefined_values_leave_a_gap_that_is_counted(tmp_path: Path) -> None:
 
 
 def test_another_time_scale_is_another_series(tmp_path: Path) -> None:
-    rounds = {"a/b": [{"throughput_rps": 1.0}]}
-    paths = [write_result(tmp_path / str(i), rounds, commit=hash_of(i), scale=(1, 0.1)[i]) for i in range(2)]
+    paths = [write_run(tmp_path / str(i), ONE_ROUND, commit=hash_of(i), scale=(1, 0.1)[i]) for i in range(2)]
     found = history(paths)
     assert [finding.series.time_scale for finding in found.findings] == [0.1, 1]
     assert "a/b on cuda, times × 0.1" in to_text(found)
@@ -138,13 +147,13 @@ def test_measured_series_say_from_where_a_step_is_visible(tmp_path: Path) -> Non
 
 
 def test_virtual_rounds_that_differ_are_told(tmp_path: Path) -> None:
-    rounds = [{"throughput_rps": 1.0}, {"throughput_rps": 2.0}]
-    path = write_result(tmp_path / "0", {"a/b": rounds}, device="virtual")
+    rounds = [metrics(throughput_rps=1.0), metrics(throughput_rps=2.0)]
+    path = write_run(tmp_path / "0", {"a/b": rounds}, device="virtual")
     assert "no longer exact: its rounds differ" in to_text(history([path]))
 
 
 def test_a_commit_whose_tests_failed_is_told(tmp_path: Path) -> None:
-    path = write_result(tmp_path / "0", {"a/b": [{"throughput_rps": 1.0}]}, failed=["test_x", "test_y"])
+    path = write_run(tmp_path / "0", ONE_ROUND, commit=hash_of(0), time=day(0), failed=["test_x", "test_y"])
     assert "00000000 of 2026-01-01 00:00: test_x and 1 more failed there" in to_text(history([path]))
 
 
@@ -169,8 +178,8 @@ def test_only_so_many_series_are_drawn_those_with_change_points_first(
     monkeypatch.setattr("reports.regression.history_figures.MAX_PANELS", 2)
     paths = []
     for i in range(4):
-        cases = {f"e{n}/s": [{"throughput_rps": 6.0 if n == 4 and i > 1 else 5.0}] for n in range(5)}
-        paths.append(write_result(tmp_path / str(i), cases, commit=hash_of(i), time=day(i), device="virtual"))
+        cases = {f"e{n}/s": [metrics(throughput_rps=6.0 if n == 4 and i > 1 else 5.0)] for n in range(5)}
+        paths.append(write_run(tmp_path / str(i), cases, commit=hash_of(i), time=day(i), device="virtual"))
     svg = draw(history(paths), "throughput_rps")["svg"]
     assert b"3 of 5 series left out, none of them with a change point" in svg
     assert svg.index(b"e4/s on virtual") < svg.index(b"e0/s on virtual")
@@ -191,9 +200,9 @@ def test_the_command_writes_a_picture_of_each_metric_whatever_commits_are_called
 ) -> None:
     paths = build(tmp_path, [20, 20])
     for i, name in enumerate(["'\"; rm -rf $x", "<&>\\frac$a$", "хеш提交", "\x1b[31mred\n"], start=2):
-        rounds = [{"throughput_rps": 20.0 - i, "ttft_mean_ns": 1e9 / (20 - i)}]
+        rounds = [metrics(throughput_rps=20.0 - i, ttft_mean_ns=1e9 / (20 - i))]
         path = tmp_path / f"{i}.json"
-        paths.append(write_result(path, {"saturated/overlap": rounds}, commit=name, time=day(i), device="virtual"))
+        paths.append(write_run(path, {"saturated/overlap": rounds}, commit=name, time=day(i), device="virtual"))
     assert run(monkeypatch, *paths, paths[0], "-o", tmp_path / "out") == 0
     out = capsys.readouterr().out
     assert "2 series over 6 commits: 8 regressions" in out

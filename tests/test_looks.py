@@ -8,7 +8,7 @@ from reports.regression.change import Verdict
 from reports.regression.looks import Looks, undecided
 from reports.regression.results import Key, ResultFile, read_result
 from reports.regression.rules import Plan, read_rules
-from tests.runs import metrics, noisy, write_run
+from tests.results import metrics, noisy, write_run
 
 RULES = read_rules()
 PLAN = Plan((), 1, (6, 12))
@@ -21,11 +21,9 @@ def sides(tmp_path: Path) -> dict[str, list[ResultFile]]:
     kinds = {"base": 0.0, "equal": 0.0, "slower": 0.2}
     found: dict[str, list[ResultFile]] = {}
     for offset, (name, by) in enumerate(kinds.items()):
+        rounds = [noisy(1, noise=0.001, slower=by, seed=100 * offset + i) for i in range(12)]
         found[name] = [
-            read_result(
-                write_run(tmp_path / f"{name}{i}.json", {KEY.case: noisy(1, noise=0.001, by=by, seed=100 * offset + i)})
-            )
-            for i in range(12)
+            read_result(write_run(tmp_path / f"{name}{i}.json", {KEY.case: each})) for i, each in enumerate(rounds)
         ]
     undefined = {KEY.case: [metrics(ttft_mean_ns=1.0, throughput_rps=None)]}
     found["undefined"] = [read_result(write_run(tmp_path / "undefined.json", undefined))] * 12

@@ -20,6 +20,7 @@ from reports.__main__ import main
 from reports.article import Article, read_article
 from reports.baselines import FOLDER, Baselines
 from reports.files import FileError
+from reports.measure import split_case_id
 from reports.page.charts import overview, sweep_figures, sweeps
 from reports.page.data import CaseRow, case_rows, change, claim_rows, verdict_counts
 from reports.page.page import embed, format_bare, format_fact, metric_title, render, verdict_kind
@@ -27,14 +28,25 @@ from reports.regression.comparison import compare
 from reports.regression.results import ResultFile, read_result
 from reports.regression.rules import read_rules
 from tests.browser import chromium, needs_chromium
-from tests.results import case_entry, claim, entry, metrics, result_json
+from tests.results import claim, entry, metrics, write_entries
 
 PAIR = ("saturated/normal", "saturated/overlap")
+SPEED = {"normal": 1.0, "overlap": 1.3}
+"""By scheduler; others are 1.1 times as fast as `normal`."""
 HOSTILE = "x/a\"b'<script>alert(1)</script>&amp;--><!--é中over<b>lap"
 
 
-def result(path: Path, *entries: dict[str, Any], **fields: Any) -> ResultFile:
-    return read_result(result_json(path, entries, **fields))
+def result(path: Path, *entries: dict[str, Any], **options: Any) -> ResultFile:
+    return read_result(write_entries(path, entries, **options))
+
+
+def case_entry(
+    case: str, *, num_rounds: int = 1, shift: float = 0.0, device: str = "virtual", **options: Any
+) -> dict[str, Any]:
+    """Return an entry whose rounds differ by a little, the same ones each time; `shift` makes all of them slower."""
+    speed = SPEED.get(split_case_id(case)[1], 1.1)
+    factors = [(1 + shift + 0.001 * (index % 7)) / speed for index in range(num_rounds)]
+    return entry(case, [metrics(slower=factor - 1) for factor in factors], device=device, **options)
 
 
 def rows(*files: ResultFile) -> list[CaseRow]:
@@ -87,9 +99,8 @@ class Page(HTMLParser):
 
 
 def test_figures_are_against_normal_of_the_same_file_beside_the_articles_and_the_baselines(tmp_path: Path) -> None:
-    normal = entry(
-        PAIR[0], [metrics(throughput_rps=10.0, ttft_mean_ns=40e6), metrics(throughput_rps=30.0)], device="cpu"
-    )
+    rounds = [metrics(throughput_rps=10.0, ttft_mean_ns=40e6), metrics(throughput_rps=30.0, ttft_mean_ns=100e6)]
+    normal = entry(PAIR[0], rounds, device="cpu")
     overlap = entry(PAIR[1], [metrics(throughput_rps=25.0, ttft_mean_ns=35e6)], device="cpu")
     first, second = rows(result(tmp_path / "run.json", normal, overlap))
     assert (first.is_reference, first.throughput.here, first.num_rounds) == (True, None, 2)
@@ -97,14 +108,15 @@ def test_figures_are_against_normal_of_the_same_file_beside_the_articles_and_the
     assert second.ttft.here == pytest.approx(35 / 70 - 1)
     assert second.throughput.article == read_article().cases[PAIR[1]]["throughput_gain"]
     assert second.throughput.virtual == pytest.approx(0.3019, abs=1e-4)
-    assert (second.forwards.article, second.forwards.here, second.forwards.virtual) == (None, 5, 5)
+    assert (second.forwards.article, second.forwards.here, second.forwards.virtual) == (None, 10, 5)
     assert second.is_in_article
 
 
 def test_several_runs_are_pooled(tmp_path: Path) -> None:
     files = [
         result(
-            tmp_path / f"{rate}.json", entry(PAIR[0], [metrics(throughput_rps=rate)], claims=[claim("test_a", verdict)])
+            tmp_path / f"{rate}.json",
+            entry(PAIR[0], [metrics(throughput_rps=rate)], device="virtual", claims=[claim("test_a", verdict)]),
         )
         for rate, verdict in ((10.0, "HOLDS"), (20.0, "FAILS"), (30.0, "HOLDS"))
     ]
@@ -127,14 +139,14 @@ def test_a_change_without_meaning_is_none(own: float | None, normal: float | Non
 
 def test_a_metric_undefined_in_any_round_has_no_mean(tmp_path: Path) -> None:
     rounds = [metrics(throughput_rps=None), metrics()]
-    (row,) = rows(result(tmp_path / "run.json", entry(PAIR[0], rounds)))
+    (row,) = rows(result(tmp_path / "run.json", entry(PAIR[0], rounds, device="virtual")))
     assert row.throughput_rps is None
-    assert row.ttft_mean_ns == 100e6
+    assert row.ttft_mean_ns == 200e6
 
 
 def test_a_metric_that_an_older_suite_did_not_know_is_undefined(tmp_path: Path) -> None:
     known = {name: value for name, value in metrics().items() if name != "ttft_mean_ns"}
-    file = result(tmp_path / "run.json", entry(PAIR[0], [known]))
+    file = result(tmp_path / "run.json", entry(PAIR[0], [known], device="virtual"))
     assert rows(file)[0].ttft_mean_ns is None
     data = Page(render([file], [], None)).data
     assert data["cases"][0]["sides"]["head"]["ttft_mean_ns"] == [[None]]
@@ -163,7 +175,7 @@ def test_the_overview_has_a_point_for_each_compared_case(tmp_path: Path) -> None
 
 
 def test_a_case_without_throughput_has_no_point(tmp_path: Path) -> None:
-    stopped = entry(PAIR[1], [metrics(throughput_rps=None)])
+    stopped = entry(PAIR[1], [metrics(throughput_rps=None)], device="virtual")
     found = overview(rows(result(tmp_path / "run.json", case_entry(PAIR[0]), stopped)))
     assert found["data"] == []
 
@@ -176,9 +188,8 @@ def test_ticks_of_ratios_read_as_percent(tmp_path: Path) -> None:
 
 
 def test_noise_is_not_blown_up_to_the_whole_axis(tmp_path: Path) -> None:
-    axis = overview(rows(result(tmp_path / "run.json", case_entry(PAIR[0]), entry(PAIR[1], [metrics()]))))["layout"][
-        "xaxis"
-    ]
+    equal = [entry(case, [metrics()], device="virtual") for case in PAIR]
+    axis = overview(rows(result(tmp_path / "run.json", *equal)))["layout"]["xaxis"]
     assert axis["ticktext"] == ["-5 %", "0 %", "+5 %"]
 
 
@@ -207,7 +218,7 @@ def test_a_sweep_of_schedulers_without_normal_shows_values(tmp_path: Path) -> No
     assert (sweep.name, sweep.lines) == ("launch/lead_#_pre", {"lead_#_pre": [(-3, 0), (0, 1), (2.5, 2)]})
     throughput, _ = sweep_figures(sweep, cases)
     assert throughput["layout"]["yaxis"]["title"]["text"] == "throughput (req/s)"
-    assert throughput["data"][0]["y"] == pytest.approx([11.0] * 3)
+    assert throughput["data"][0]["y"] == pytest.approx([27.5] * 3)
 
 
 @pytest.mark.parametrize(
@@ -257,11 +268,14 @@ def test_the_page_says_what_ran_where_and_what_came_out(tmp_path: Path) -> None:
         claim("test_b", "FAILS", figure=None, reason="too <slow>"),
     ]
     entries = [case_entry(case, device="cuda", num_rounds=2, claims=claims) for case in PAIR]
-    page = Page(render([result(tmp_path / "run.json", *entries, overlap_failed=["perf/test_x.py::test_b"])], [], None))
+    commit, time = "0123456789abcdef", "2026-11-30T01:02:03+00:00"
+    failed = ["perf/test_x.py::test_b"]
+    run = result(tmp_path / "run.json", *entries, commit=commit, time=time, failed=failed)
+    page = Page(render([run], [], None))
     for words in (
         "claims 1 FAILS 1 HOLDS",
         "run.json commit 0123456789ab committed 2026-11-30 01:02:03+00:00",
-        "GPU NVIDIA H200 driver 580.1 torch 2.11 CUDA – SM clock, MHz –",
+        "GPU NVIDIA H200 driver 580.159.04 torch 2.11.0 CUDA – SM clock, MHz –",
         "power limit, W 700",
         "1 test failed in this run perf/test_x.py::test_b",
         "saturated overlap raises throughput → throughput +35.94 % +30.00 %",
@@ -280,9 +294,8 @@ def test_a_page_needs_no_network(tmp_path: Path) -> None:
 def test_names_are_escaped_everywhere(tmp_path: Path) -> None:
     entries = [case_entry(HOSTILE, claims=[claim(HOSTILE, HOSTILE, reason=HOSTILE, section=HOSTILE)])]
     entries += [case_entry("x/normal"), case_entry("<i>/normal")]
-    commit = {"id": "<i>", "time": "<i>"}
-    base = result(tmp_path / "base.json", *entries[:2], commit_info=commit)
-    head = result(tmp_path / "<run>.json", *entries, overlap_failed=[HOSTILE], commit_info=commit)
+    base = result(tmp_path / "base.json", *entries[:2], commit="<i>", time="<i>")
+    head = result(tmp_path / "<run>.json", *entries, failed=[HOSTILE], commit="<i>", time="<i>")
     page = Page(render([head], [base], compare([base], [head], read_rules())))
     assert {tag for tag, _ in page.tags}.isdisjoint({"b", "i", "run"})
     assert sum(tag == "script" for tag, _ in page.tags) == 3
@@ -299,8 +312,8 @@ def test_the_comparison_stands_on_the_page_worst_first(tmp_path: Path) -> None:
     assert "1 only in base (renamed or removed?) gone/normal on virtual" in page.text
     table = page.text[page.text.index("visible from n verdict") :]
     assert table.index("REGRESSION") < table.index("OK")
-    assert "throughput_rps 13 req/s 11.8182 req/s -9.09 % exact any 1 REGRESSION exact: any change counts" in table
-    assert page.data["cases"][1]["sides"]["base"]["throughput_rps"] == [[pytest.approx(13)]]
+    assert "throughput_rps 32.5 req/s 29.5455 req/s -9.09 % exact any 1 REGRESSION exact: any change counts" in table
+    assert page.data["cases"][1]["sides"]["base"]["throughput_rps"] == [[pytest.approx(32.5)]]
 
 
 # The command
@@ -309,8 +322,8 @@ def test_the_comparison_stands_on_the_page_worst_first(tmp_path: Path) -> None:
 def test_unusable_input_is_named_and_leaves_the_old_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = result_json(tmp_path / "run.json", map(case_entry, PAIR))
-    failed = result_json(tmp_path / "failed.json", map(case_entry, PAIR), overlap_failed=["test_x"])
+    path = write_entries(tmp_path / "run.json", map(case_entry, PAIR))
+    failed = write_entries(tmp_path / "failed.json", map(case_entry, PAIR), failed=["test_x"])
     (tmp_path / "file").write_text("")
     (tmp_path / "folder" / "index.html").mkdir(parents=True)
     (tmp_path / "old").mkdir()
@@ -415,7 +428,7 @@ def test_a_click_selects_a_case_and_draws_its_rounds(tmp_path: Path) -> None:
         wait_for_text(driver, "selected-case", "starved/mine")
         assert plotted(driver, "distribution")[1]["y"] != before[1]["y"]
         Select(driver.find_element(By.ID, "metric")).select_by_visible_text("forwards")
-        assert plotted(driver, "distribution")[1]["y"] == [5] * 6
+        assert plotted(driver, "distribution")[1]["y"] == [10] * 6
         driver.find_element(By.ID, "siblings").click()
         assert {trace["x"][0] for trace in plotted(driver, "distribution")} == {"normal", "overlap", "mine"}
         Select(driver.find_element(By.ID, "case")).select_by_visible_text("forward_240ms/overlap")
@@ -451,7 +464,7 @@ def test_a_click_filters_claims_by_verdict(tmp_path: Path) -> None:
 @needs_chromium
 def test_small_changes_have_ticks_that_differ(tmp_path: Path) -> None:
     entries = [
-        entry(f"forward_{ms}ms/{scheduler}", [metrics(throughput_rps=rate)])
+        entry(f"forward_{ms}ms/{scheduler}", [metrics(throughput_rps=rate)], device="virtual")
         for ms in (12, 120, 240)
         for scheduler, rate in (("normal", 10.0), ("overlap", 10.01 + ms / 1e5))
     ]

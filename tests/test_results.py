@@ -9,7 +9,7 @@ import pytest
 
 from reports.files import FileError
 from reports.regression.results import Key, find_runs, read_result, read_side
-from tests.runs import CASES, document, metrics, write_run
+from tests.results import CASES, document, entry, metrics, write_run
 
 
 def test_a_run_is_read_with_its_rounds_facts_and_failures(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ INFO = ["benchmarks", 1, "extra_info"]
 def test_bad_input_is_named_with_file_and_field(
     damage: Callable[[dict[str, Any]], None], told: str, tmp_path: Path
 ) -> None:
-    data = document({case: [metrics()] * 3 for case in CASES})
+    data = document(entry(case, [metrics()] * 3) for case in CASES)
     damage(data)
     path = tmp_path / "run.json"
     path.write_text(json.dumps(data))
@@ -98,7 +98,7 @@ def test_what_is_no_json_object_is_named(text: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_commit_is_no_error(tmp_path: Path) -> None:
-    data = document({"a/normal": [metrics()]})
+    data = document([entry("a/normal", [metrics()])])
     data["commit_info"] = {"error": "no git", "id": "unversioned"}
     (tmp_path / "run.json").write_text(json.dumps(data))
     found = read_result(tmp_path / "run.json")
@@ -150,7 +150,7 @@ def test_names_may_be_longer_than_paths_and_contain_commas(tmp_path: Path, monke
 
 
 def test_a_processor_is_a_fact_of_the_machine(tmp_path: Path) -> None:
-    data = document({"a/normal": [metrics()]}, device="cpu")
+    data = document([entry("a/normal", [metrics()], device="cpu")])
     data["machine_info"]["cpu"] = {"brand_raw": "AMD EPYC"}
     (tmp_path / "run.json").write_text(json.dumps(data))
     assert read_result(tmp_path / "run.json").machines["cpu"]["processor"] == "AMD EPYC"

@@ -17,7 +17,7 @@ from reports.regression.gate import run_gate
 from reports.regression.results import ResultFile, read_result
 from reports.regression.rules import Plan, Rule, read_rules
 from reports.regression.suite import CasesFailed
-from tests.runs import slower, write_run
+from tests.results import metrics, write_run
 
 CASES = ("calm-normal", "calm-overlap", "loud-normal", "loud-overlap")
 NODES = tuple(f"perf/test_cases.py::test_case[{case}-cuda]" for case in CASES)
@@ -61,7 +61,7 @@ class FakeSuite:
         if self.errors:
             raise self.errors.pop(0)
         cases: Mapping[str, Any] = {
-            f"{experiment}/{scheduler}": [slower(self.by(experiment, self.num_measured))] * rounds
+            f"{experiment}/{scheduler}": [metrics(slower=self.by(experiment, self.num_measured))] * rounds
             for experiment, scheduler in (node.partition("[")[2].split("-")[:2] for node in nodes)
         }
         self.num_measured += 1

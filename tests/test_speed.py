@@ -15,7 +15,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from reports.__main__ import main
-from tests.runs import noisy, write_run
+from tests.results import noisy, write_run
 
 NUM_EXPERIMENTS = 100
 NUM_ROUNDS = 30

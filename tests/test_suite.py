@@ -13,7 +13,7 @@ from impl.errors import RunInvalid
 from reports.files import FileError
 from reports.regression import suite as suites
 from reports.regression.suite import CASES, CasesFailed, Suite
-from tests.runs import metrics, write_run
+from tests.results import metrics, write_run
 
 NODES = [f"{CASES}::test_case[saturated-normal-virtual]", f"{CASES}::test_case[saturated-overlap-virtual]"]
 WRITE = """

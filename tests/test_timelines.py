@@ -33,7 +33,7 @@ from reports.trace import trace_path, write_trace
 from reports.white_box.rows import bubbles
 from tests.browser import chromium, needs_chromium
 from tests.build import MS, attempt, scenario, stages
-from tests.results import entry, metrics, result_json
+from tests.results import entry, metrics, write_entries
 
 HOSTILE = "a\"b'<script>alert(1)</script>&amp;--><!--é中over<b>lap: x.y"
 
@@ -46,8 +46,8 @@ def traced(
     entries = []
     for name, result in found.items():
         write_trace(result, trace_path(folder / "traces", "small", name, "virtual"))
-        entries.append(entry(f"small/{name}", [metrics(total_ns=result.metrics.summary.total_ns)]))
-    return read_result(result_json(folder / "run.json", entries)), found
+        entries.append(entry(f"small/{name}", [metrics(total_ns=result.metrics.summary.total_ns)], device="virtual"))
+    return read_result(write_entries(folder / "run.json", entries)), found
 
 
 def prepared(folder: Path, file: ResultFile) -> dict[str, Any]:
@@ -287,10 +287,10 @@ def test_a_folder_without_traces_of_the_cases_is_named(tmp_path: Path, capsys: p
 
 def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     traced(tmp_path, "normal")
-    entries = [entry("small/normal", [metrics()]), entry("small/../../secret", [metrics()])]
+    entries = [entry(case, [metrics()], device="virtual") for case in ("small/normal", "small/../../secret")]
     (tmp_path / "small-").mkdir()
     (tmp_path / "secret-virtual.json").write_text("secret")
-    file = read_result(result_json(tmp_path / "run.json", entries))
+    file = read_result(write_entries(tmp_path / "run.json", entries))
     assert list(prepared(tmp_path, file)["cases"]) == [0]
 
 
