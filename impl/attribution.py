@@ -17,7 +17,7 @@ from enum import Enum
 from itertools import pairwise
 
 from impl.lanes import Lane, host_lanes, united
-from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
+from impl.timeline import COPY, COPY_LANE, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 from impl.workload import Workload
 
 
@@ -35,7 +35,9 @@ class Cause(Enum):
     INSERTED_LAUNCH = "inserted launch"
     INSERTED_POST = "inserted post"
     EARLIER_FORWARDS = "behind earlier forwards"
-    """The GPU runs a forward that was launched before, or copies its tokens, or the thread waits for one."""
+    """The GPU runs a forward that was launched before, or the thread waits for one."""
+    EARLIER_COPIES = "behind earlier copies"
+    """Tokens of another batch are copied where this one's forward or copy has to run, or the thread waits for them."""
     LOCK = "lock"
     """A thread waits for the GIL; where time is real, also for a core."""
     HAND_OFF = "hand-off"
@@ -58,6 +60,7 @@ class Attribution:
     parts: Parts
 
 
+_OWN = {PRE: Cause.OWN_PRE, LAUNCH: Cause.OWN_LAUNCH, POST: Cause.OWN_POST}
 _INSERTED = {PRE: Cause.INSERTED_PRE, LAUNCH: Cause.INSERTED_LAUNCH, POST: Cause.INSERTED_POST}
 
 
@@ -83,18 +86,22 @@ class _Run:
         for wait in timeline.lock_waits:
             locks[wait.lane].append(Span(wait.lane, "lock", -1, wait.start_ns, wait.end_ns))
         self._locks = {lane: Lane(spans) for lane, spans in locks.items()}
-        # Copies too: without a stream of their own they stand in the engine stream's way.
-        self._gpu = Lane(united([*timeline.stage(FORWARD), *timeline.stage(COPY)]))
+        self._forwards = Lane(united(timeline.stage(FORWARD)))
+        copies = timeline.stage(COPY)
+        # Only where they have no stream of their own do copies stand in a forward's way.
+        self._copies_in_the_way = Lane(united(span for span in copies if span.lane != COPY_LANE))
+        self._copies = Lane(united(copies))
 
     def bounds(self, batches: Sequence[_Batch], start_ns: int, end_ns: int) -> list[int]:
         """Return all times inside a stretch at which the cause may change, with both ends."""
         found = {start_ns, end_ns}
-        lanes = {span.lane for batch in batches for span in (batch.pre, batch.launch, batch.post)}
-        for lane in lanes:
-            found.update(self._hosts[lane].bounds(start_ns, end_ns))
-            if lane in self._locks:
-                found.update(self._locks[lane].bounds(start_ns, end_ns))
-        found.update(self._gpu.bounds(start_ns, end_ns))
+        threads = {span.lane for batch in batches for span in (batch.pre, batch.launch, batch.post)}
+        for thread in threads:
+            found.update(self._hosts[thread].bounds(start_ns, end_ns))
+            if thread in self._locks:
+                found.update(self._locks[thread].bounds(start_ns, end_ns))
+        for lane in (self._forwards, self._copies):
+            found.update(lane.bounds(start_ns, end_ns))
         for batch in batches:
             found.add(batch.taken_ns)
             for span in (batch.pre, batch.launch, batch.forward, batch.copy, batch.post):
@@ -104,41 +111,45 @@ class _Run:
     def cause(self, batches: Sequence[_Batch], time_ns: int) -> Cause:
         """Return the cause of the instant that begins at a time, when a request has these batches."""
         current = next((batch for batch in batches[:-1] if time_ns < batch.forward.end_ns), batches[-1])
-        return self._step(current, time_ns)
+        return self._step(current, batches, time_ns)
 
-    def _step(self, batch: _Batch, time_ns: int) -> Cause:
+    def _step(self, batch: _Batch, own: Sequence[_Batch], time_ns: int) -> Cause:
         if batch.forward.start_ns <= time_ns < batch.forward.end_ns:
             return Cause.OWN_FORWARD
         if time_ns >= batch.forward.end_ns:
             if time_ns < batch.copy.end_ns:
-                return Cause.OWN_COPY
+                return Cause.OWN_COPY if time_ns >= batch.copy.start_ns else Cause.EARLIER_COPIES
             if time_ns < batch.launch.end_ns:  # it blocked: the flight is not in anybody's hands yet
-                return self._host(batch.launch, Cause.OWN_LAUNCH, time_ns, came_from=batch.pre.lane)
-            return self._host(batch.post, Cause.OWN_POST, time_ns, came_from=batch.launch.lane)
+                return self._host(batch.launch, own, time_ns, came_from=batch.pre.lane)
+            return self._host(batch.post, own, time_ns, came_from=batch.launch.lane)
         if time_ns < batch.pre.end_ns:
-            return self._host(batch.pre, Cause.OWN_PRE, time_ns, came_from=batch.pre.lane)
+            return self._host(batch.pre, own, time_ns, came_from=batch.pre.lane)
         if time_ns < batch.launch.start_ns:
-            return self._host(batch.launch, Cause.OWN_LAUNCH, time_ns, came_from=batch.pre.lane)
-        if self._gpu.at(time_ns) is not None:
+            return self._host(batch.launch, own, time_ns, came_from=batch.pre.lane)
+        if self._forwards.at(time_ns) is not None:
             return Cause.EARLIER_FORWARDS
+        if self._copies_in_the_way.at(time_ns) is not None:
+            return Cause.EARLIER_COPIES
         if time_ns < batch.launch.end_ns:
-            return self._host(batch.launch, Cause.OWN_LAUNCH, time_ns, came_from=batch.pre.lane)
+            return self._host(batch.launch, own, time_ns, came_from=batch.pre.lane)
         return Cause.UNEXPLAINED
 
-    def _host(self, step: Span, own: Cause, time_ns: int, *, came_from: str) -> Cause:
-        """Return what the thread of the next step does."""
+    def _host(self, step: Span, own: Sequence[_Batch], time_ns: int, *, came_from: str) -> Cause:
+        """Return what the thread of the next step does; with the request's earlier chunks, that is its own too."""
         if step.lane in self._locks and self._locks[step.lane].at(time_ns) is not None:
             return Cause.LOCK
-        if step.start_ns <= time_ns < step.end_ns:
-            return own
         doing = self._hosts[step.lane].at(time_ns)
         if doing is None:
             return Cause.HELD if step.lane == came_from else Cause.HAND_OFF
-        if doing.stage != SYNCHRONIZE:
-            return _INSERTED[doing.stage]
         awaited = self.batches[doing.batch_id]
-        # After the copy's end the thread is only waking up.
-        return Cause.EARLIER_FORWARDS if time_ns < awaited.copy.end_ns else Cause.HAND_OFF
+        is_own = awaited in own
+        if doing.stage != SYNCHRONIZE:
+            return (_OWN if is_own else _INSERTED)[doing.stage]
+        if time_ns < awaited.forward.end_ns:
+            return Cause.OWN_FORWARD if is_own else Cause.EARLIER_FORWARDS
+        if time_ns < awaited.copy.end_ns:
+            return Cause.OWN_COPY if is_own else Cause.EARLIER_COPIES
+        return Cause.HAND_OFF  # the thread is only waking up
 
 
 def mean_by_cause(found: Sequence[Attribution]) -> dict[Cause, float]:

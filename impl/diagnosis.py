@@ -19,6 +19,8 @@ MIN_LEAD_SHARE = 0.9
 """Share of launches that must come in time for overlap to count as on."""
 SAME_MOMENT_SHARE = 0.05
 """Share of a forward within which two ends count as the same moment."""
+BACK_TO_BACK_NS = 10_000
+"""Behind a launch that blocked first, the host needs longer than this to enqueue the forward."""
 MAX_KEPT_SHARE = 0.75
 """Share of a forward for which a launch may keep the host while forwards run."""
 
@@ -47,7 +49,9 @@ class Diagnosis:
 
     finding: Finding
     num_late: int
-    """Launches that let the GPU idle or kept the host, of `num_launches`; the first one cannot."""
+    """Launches that let the GPU idle or kept the host, of `num_launches`: those for which a request was there in time,
+    and not the first, which has nothing to overlap with.
+    """
     num_launches: int
     where: str | None
     """File and line of the scheduler's call in which the host waited."""
@@ -71,6 +75,9 @@ def diagnose(timeline: Timeline, workload: Workload) -> Diagnosis:
         return Diagnosis(Finding.SINGLE, 0, 0, None)
     run = _Run(timeline, workload)
     findings = [run.finding(before, after) for before, after in pairwise(forwards)]
+    findings = [found for found in findings if found is None or found[0] is not Finding.NO_REQUESTS]
+    if not findings:
+        return Diagnosis(Finding.NO_REQUESTS, 0, 0, None)
     late = [found for found in findings if found is not None]
     if len(late) <= (1 - MIN_LEAD_SHARE) * len(findings):
         return Diagnosis(Finding.ON, len(late), len(findings), None)
@@ -92,6 +99,7 @@ class _Run:
             self._of[span.batch_id][span.stage] = span
         arrivals = [timeline.started_ns + request.arrival_ns for request in workload.requests]
         self._arrival_ns = {t.batch_id: min(arrivals[i] for i in t.request_ids) for t in timeline.taken}
+        self._empty_ns = {t.batch_id: t.empty_ns for t in timeline.taken}
 
     def finding(self, before: Span, after: Span) -> tuple[Finding, Span | None] | None:
         """Return why a launch let the GPU idle or kept the host, with the call that waited; None if it did neither."""
@@ -102,7 +110,10 @@ class _Run:
         kept_ns = _common(launch, before) + _common(launch, after)
         if kept_ns > MAX_KEPT_SHARE * forward_ns:
             return self._inside_launch(launch, before, after, near_ns)
-        is_there = self._arrival_ns[after.batch_id] <= before.end_ns - (pre.end_ns - pre.start_ns)
+        empty_ns = self._empty_ns[after.batch_id]
+        is_asked_in_vain = empty_ns is not None and empty_ns >= last[PRE].end_ns
+        is_early = self._arrival_ns[after.batch_id] <= before.end_ns - (pre.end_ns - pre.start_ns)
+        is_there = is_early and not is_asked_in_vain
         is_awaited = synchronize.end_ns - synchronize.start_ns > near_ns
         if is_there and is_awaited and synchronize.lane == pre.lane and synchronize.end_ns <= pre.start_ns:
             return Finding.SYNCHRONIZES, synchronize
@@ -126,12 +137,17 @@ class _Run:
         worked_ns = self._worked_ns(frozenset((pre.lane, launch.lane)), before.start_ns, after.start_ns)
         return Finding.HELD_BACK if worked_ns < forward_ns - near_ns else Finding.CPU_LONGER, None
 
-    def _inside_launch(self, launch: Span, before: Span, after: Span, near_ns: float) -> tuple[Finding, Span | None]:
+    def _inside_launch(
+        self, launch: Span, before: Span, after: Span, near_ns: float
+    ) -> tuple[Finding, Span | None] | None:
         if self._needs_lock(launch):
             return Finding.LOCK, launch
         if launch.end_ns >= after.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, launch
-        if launch.end_ns <= before.end_ns + near_ns:
+        if launch.end_ns < before.end_ns - near_ns:
+            return None  # long, and the GPU had work all the same
+        is_back_to_back = launch.end_ns > after.start_ns and after.start_ns - before.end_ns < BACK_TO_BACK_NS
+        if launch.end_ns <= before.end_ns + near_ns and not is_back_to_back:
             return Finding.BLOCKING_COPY, launch
         if launch.end_ns <= after.start_ns:  # the forward began when the launch was over: it was work, not waiting
             return Finding.CPU_LONGER, None

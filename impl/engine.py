@@ -19,7 +19,7 @@ from impl.errors import ProtocolError
 from impl.ledger import Ledger, Outcome
 from impl.ranges import Ranges
 from impl.runtime.protocol import Queue, Runtime
-from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Delivery, Span, Taken, Timeline
+from impl.timeline import COPY, COPY_LANE, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Delivery, Span, Taken, Timeline
 from impl.workload import Workload
 
 T = TypeVar("T")
@@ -58,6 +58,10 @@ class Engine:
         self._waiters: dict[int, str] = {}
         """Which thread synchronizes which batch."""
         self._num_empty_polls = 0
+        self._empty_ns: int | None = None
+        """When `next_batch` last found nothing that can run."""
+        self._names = {"thread scheduler", f"stream {COPY_LANE}"}
+        """Of threads and streams: each is one lane of the timeline."""
         self._last_poll_ns: int | None = None
         # Results travel to the thread that schedules as messages, so the policy needs no lock.
         self._results: Queue[list[tuple[Item, bool]]] = runtime.queue("results and arrivals")
@@ -75,12 +79,20 @@ class Engine:
         return self._runtime.queue(name)
 
     def spawn(self, function: Callable[[], None], name: str) -> None:
-        """Start a thread of this run."""
+        """Start a thread of this run. Raises ProtocolError if a thread or a stream has that name."""
+        self._require_new("thread", name)
         self._runtime.spawn(function, name)
 
     def stream(self, name: str) -> Stream:
-        """Create a device stream; a run creates each of its streams once."""
+        """Create a device stream. Raises ProtocolError if a stream has that name: a run creates each once."""
+        self._require_new("stream", name)
         return self._device.stream(name)
+
+    def _require_new(self, kind: str, name: str) -> None:
+        key = f"{kind} {name}"
+        if key in self._names:
+            raise ProtocolError(f"a second {kind} is called {name!r}; give each {kind} of a run a name of its own")
+        self._names.add(key)
 
     def next_batch(self, *, wait: bool = True) -> Batch | None:
         """Take the next batch.
@@ -102,6 +114,7 @@ class Engine:
                 return self._take(items)
             if self._num_arrived == len(self._arrivals) and self._policy.is_drained:
                 return None
+            self._empty_ns = self.now_ns()
             if not wait:
                 self._count_empty_poll()
                 return None
@@ -132,7 +145,8 @@ class Engine:
         batch = Batch(self._num_batches, items, num_tokens, is_prefill=items[0].position in (None, 0))
         self._num_batches += 1
         ids = tuple([item.request.id for item in items])
-        self.timeline.taken.append(Taken(batch.id, self.now_ns(), num_tokens, ids))
+        self.timeline.taken.append(Taken(batch.id, self.now_ns(), num_tokens, ids, self._empty_ns))
+        self._empty_ns = None
         return batch
 
     def _count_empty_poll(self) -> None:
@@ -255,7 +269,10 @@ class Engine:
     def _record_forwards(self) -> None:
         """Read all forwards' times, now that it delays nobody."""
         spans = self.timeline.spans
-        for flight in self._synchronized:
-            start_ns, end_ns, copy_end_ns = flight.times()
+        copy_free_ns = 0  # copies run one after the other, in the order in which their streams reach them
+        timed = [(flight, flight.times()) for flight in self._synchronized]
+        for flight, (start_ns, end_ns, copy_end_ns) in sorted(timed, key=lambda each: each[1].copy_end_ns):
             spans.append(Span(flight.stream_name, FORWARD, flight.batch.id, start_ns, end_ns))
-            spans.append(Span("copy", COPY, flight.batch.id, end_ns, copy_end_ns))
+            lane = COPY_LANE if self._device.has_copy_stream else flight.stream_name
+            spans.append(Span(lane, COPY, flight.batch.id, min(copy_end_ns, max(end_ns, copy_free_ns)), copy_end_ns))
+            copy_free_ns = copy_end_ns

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import pairwise
 
 from impl.lanes import Lane, host_lanes, united
-from impl.timeline import COPY, FORWARD, LAUNCH, PRE, Timeline
+from impl.timeline import COPY, COPY_LANE, FORWARD, LAUNCH, PRE, SYNCHRONIZE, Timeline
 from impl.workload import Workload
 
 
@@ -23,7 +23,7 @@ class GpuCause(Enum):
     LAUNCH_SLOT = "idle for want of a launch slot"
     """The thread that has to launch is still inside the launch of another batch."""
     COPY = "idle behind a copy"
-    """Tokens are copied on the forwards' own stream."""
+    """Tokens are copied on the forwards' own stream, or the thread that has to go on waits for their copy."""
     HELD = "idle because it is held back"
     """Requests wait, and the thread that has to prepare them waits for something else."""
 
@@ -57,7 +57,10 @@ class _Gaps:
         self._taken_ns = {taken.batch_id: taken.time_ns for taken in timeline.taken}
         self._pre = {span.batch_id: span for span in timeline.stage(PRE)}
         self._launch = {span.batch_id: span for span in timeline.stage(LAUNCH)}
-        self._copies = Lane(united(timeline.stage(COPY)))
+        self._copy = {span.batch_id: span for span in timeline.stage(COPY)}
+        # Only where they have no stream of their own do copies stand in a forward's way.
+        self._copies_in_the_way = Lane(united(span for span in self._copy.values() if span.lane != COPY_LANE))
+        self._copies = Lane(united(self._copy.values()))
         self._hosts = host_lanes(timeline)
         self._available_ns = _available(timeline, workload)
 
@@ -81,7 +84,7 @@ class _Gaps:
     def _cause(self, time_ns: int, batch_id: int) -> GpuCause:
         launch = self._launch[batch_id]
         if time_ns >= launch.start_ns:
-            return GpuCause.COPY if self._copies.at(time_ns) is not None else GpuCause.CPU
+            return GpuCause.COPY if self._copies_in_the_way.at(time_ns) is not None else GpuCause.CPU
         if time_ns < self._available_ns[batch_id]:
             return GpuCause.REQUESTS
         doing = self._hosts[launch.lane].at(time_ns)
@@ -89,6 +92,9 @@ class _Gaps:
             return GpuCause.LAUNCH_SLOT
         if time_ns < self._taken_ns[batch_id] and self._hosts[self._pre[batch_id].lane].at(time_ns) is None:
             return GpuCause.HELD
+        waiting = doing or self._hosts[self._pre[batch_id].lane].at(time_ns)
+        if waiting is not None and waiting.stage == SYNCHRONIZE and time_ns < self._copy[waiting.batch_id].end_ns:
+            return GpuCause.COPY
         return GpuCause.CPU
 
 

@@ -77,6 +77,6 @@ def why_no_nvtx() -> str | None:
     """Return the reason why no tool can see ranges; None if one could, were it there."""
     try:
         import nvtx  # noqa: F401
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # or a library that it loads is missing
         return f"nvtx does not import ({error}); install it with: pip install nvtx"
     return None

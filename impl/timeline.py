@@ -31,6 +31,8 @@ class Taken(NamedTuple):
     time_ns: int
     num_tokens: int
     request_ids: tuple[int, ...]
+    empty_ns: int | None = None
+    """When the scheduler last asked for a batch and there was none, since the batch before this one."""
 
 
 class Delivery(NamedTuple):
@@ -51,6 +53,8 @@ class LockWait(NamedTuple):
     end_ns: int
 
 
+COPY_LANE = "copy"
+"""The stream of copies that have one of their own; others are on the lane of their forward."""
 PRE, LAUNCH, FORWARD, COPY, SYNCHRONIZE, POST = "pre", "launch", "forward", "copy", "synchronize", "post"
 
 

@@ -58,10 +58,12 @@ def short_forward(scenario: Scenario) -> Scenario:
 
 @claim(BALANCED, section="9.1", broken=Broken("forwards of 165 ms", scenario=short_forward))
 def test_balanced_inserted_cpu_time_hides_inside_the_own_forward(evidence: Evidence) -> None:
-    """With forward = pre + post all of a request's service TTFT is its own."""
+    """With forward = pre + post all of a request's service TTFT is its own, and yet the GPU never idles."""
     stray = evidence.of(BALANCED).each("overlap", lambda r: foreign_share(r, STEADY))
+    idle = evidence.of(BALANCED).metric("gpu_idle_share", "overlap")
     # Where time is real, the hand-overs of a step do not quite fit inside a forward of the same length.
     evidence.at_most("share that is not its own", stray, 0.0 if evidence.is_exact else 0.05)
+    evidence.at_most("GPU idle share", idle, evidence.near_zero(0.05))
     evidence.show("share of service TTFT that is not its own", stray, "share")
 
 

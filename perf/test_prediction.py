@@ -35,8 +35,8 @@ NOISY = {
 def test_the_virtual_device_predicts_throughput_and_ttft(
     predicted: Experiment, device: str, lab: Lab, request: pytest.FixtureRequest
 ) -> None:
-    """Told this machine's host overhead, the virtual device meets throughput within 1 % and mean TTFT within 2 %; on CUDA,
-    and but for the cases in NOISY.
+    """Told this machine's host overhead, the virtual device meets throughput and mean TTFT as closely as ALLOWED, but
+    for the cases in NOISY.
     """
     missed = []
     for prediction in lab.predictions(predicted, device):

@@ -106,8 +106,9 @@ class Evidence:
         return 1e-12 if self.is_exact else bound
 
     def at_least(self, name: str, samples: Samples, bound: float) -> None:
-        """Check that a value is `bound` or more."""
-        self._check(name, samples, f"at least {show(bound)}", bound - self._slack(bound), math.inf)
+        """Check that a value is `bound` or more; slack never lets more than half of a positive bound pass."""
+        slack = min(self._slack(bound), bound / 2) if bound > 0 else self._slack(bound)
+        self._check(name, samples, f"at least {show(bound)}", bound - slack, math.inf)
 
     def at_most(self, name: str, samples: Samples, bound: float) -> None:
         """Check that a value is `bound` or less."""

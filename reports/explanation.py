@@ -43,7 +43,7 @@ class Explained:
     diagnosis: Diagnosis
     """Of the last round."""
     states: Sequence[GpuState] = ()
-    """Of the real GPU, one for each round in which it was sampled."""
+    """Of the real GPU, of the rounds in which it was sampled."""
 
     @property
     def ttft_ns(self) -> float:

@@ -21,6 +21,9 @@ from typing import NamedTuple, Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 INTERVAL_S = 0.01
+MAX_START_S = 10.0
+MAX_END_S = 2.0
+"""Time that the sampling process gets to start and to end."""
 THROTTLING = {
     0x04: "software power cap",
     0x08: "hardware slowdown",
@@ -29,6 +32,7 @@ THROTTLING = {
     0x80: "hardware power brake",
 }
 """Bits of the clock event reasons that mean a slower GPU than asked for. Source: NVIDIA, nvml.h."""
+ANY_THROTTLING = sum(THROTTLING)
 MOST_THROTTLED = 0.05
 """Share of a run's samples; a round with a run beyond it is left out."""
 
@@ -53,14 +57,18 @@ class GpuState:
     sm_clock_min_mhz: int
     power_w: float
     """Mean over the samples."""
+    throttled_share: float
+    """Share of samples with any reason that slows a GPU down."""
     throttled: Mapping[str, float]
-    """Share of samples by reason, where there was one."""
+    """The same by reason."""
 
     @property
     def throttling(self) -> str | None:
-        """The reason that slowed the run down, in words; None if none did for long enough to count."""
-        named = [f"{name} in {share:.0%}" for name, share in self.throttled.items() if share > MOST_THROTTLED]
-        return f"{' and '.join(named)} of {self.num_samples} samples" if named else None
+        """What slowed the run down, in words; None if nothing did for long enough to count."""
+        if self.throttled_share <= MOST_THROTTLED:
+            return None
+        named = [f"{name} in {share:.0%}" for name, share in self.throttled.items()]
+        return f"{' and '.join(named)} of {self.num_samples} samples"
 
 
 class Monitor(Protocol):
@@ -80,8 +88,17 @@ def summarize(samples: list[Sample]) -> GpuState | None:
         sm_clock_mhz=fmean(sample.sm_clock_mhz for sample in samples),
         sm_clock_min_mhz=min(sample.sm_clock_mhz for sample in samples),
         power_w=fmean(sample.power_mw for sample in samples) / 1e3,
+        throttled_share=sum(bool(sample.reasons & ANY_THROTTLING) for sample in samples) / len(samples),
         throttled={name: count / len(samples) for name, count in counts.items()},
     )
+
+
+def _parsed(line: bytes) -> Sample | None:
+    """Read a line of the sampling process; None for what a library prints in between."""
+    fields = line.split()
+    if len(fields) != len(Sample._fields) or not all(field.isdigit() for field in fields):
+        return None
+    return Sample(*map(int, fields))
 
 
 class Sampler:
@@ -105,13 +122,20 @@ class Sampler:
         )
         self._samples: list[Sample] = []
         self._num_read = 0
+        self._await_first_sample()
+
+    def _await_first_sample(self) -> None:
+        """Return once it samples, so that the first run is sampled too; give up if that takes long."""
+        deadline_s = time.monotonic() + MAX_START_S
+        while not os.fstat(self._file.fileno()).st_size and self.why_ended() is None and time.monotonic() < deadline_s:
+            time.sleep(INTERVAL_S)
 
     def state(self, start_ns: int, end_ns: int) -> GpuState | None:
         """Return the state between two times, and forget what was sampled before the first."""
         found = os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size - self._num_read, self._num_read)
         whole = found[: found.rfind(b"\n") + 1]
         self._num_read += len(whole)
-        self._samples += [Sample(*map(int, line.split())) for line in whole.splitlines()]
+        self._samples += filter(None, map(_parsed, whole.splitlines()))
         self._samples = [sample for sample in self._samples if sample.time_ns >= start_ns]
         return summarize([sample for sample in self._samples if sample.time_ns < end_ns])
 
@@ -126,7 +150,10 @@ class Sampler:
     def close(self) -> None:
         """End the process."""
         self._process.terminate()
-        self._process.wait()
+        try:
+            self._process.wait(MAX_END_S)
+        except subprocess.TimeoutExpired:  # it hangs in the driver
+            self._process.kill()
         assert self._process.stdin is not None, "a pipe was asked for"
         self._process.stdin.close()
         self._file.close()

@@ -127,8 +127,8 @@ class Rounds:
     results: dict[str, list[Result]] = field(default_factory=dict)
     failures: dict[str, RunFailed] = field(default_factory=dict)
     """Schedulers that failed, with their first error; they have no results."""
-    states: dict[str, list[GpuState]] = field(default_factory=dict)
-    """What the GPU did during each result, where it was sampled."""
+    states: dict[str, list[GpuState | None]] = field(default_factory=dict)
+    """What the GPU did during each result, where there is a monitor; None if it saw nothing then."""
     left_out: list[str] = field(default_factory=list)
     """Rounds that were repeated because the GPU throttled, and why."""
 
@@ -214,8 +214,8 @@ def measure_rounds(
             return
         for name, result in found.items():
             rounds.results.setdefault(name, []).append(result)
-            if (state := states.get(name)) is not None:
-                rounds.states.setdefault(name, []).append(state)
+            if monitor is not None:
+                rounds.states.setdefault(name, []).append(states[name])
 
 
 def _one_round(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> dict[str, Result]:

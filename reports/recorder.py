@@ -93,7 +93,8 @@ class Recorder:
             what = f"{failed} failed" if self._failed else f"pytest ends with {int(status)}"
             return False, [f"baselines not updated: {what}, and a failing run never becomes a baseline"]
         notes = []
-        devices = {device for _, device in (*self._cases, *self._claims)}
+        ran = (record for record in self._claims.values() if record.verdict != Verdict.NOT_RUN.value)
+        devices = {case.device for case in self._cases.values()} | {claim.device for claim in ran}
         is_complete = True
         for device in sorted(devices):
             try:
@@ -162,7 +163,8 @@ class Recorder:
         keys = (*self._claims, *self._cases, *self._predictions)
         for device in sorted({device for *_, device in keys}):
             self._print_device(terminalreporter, device)
-        devices = {device for _, device in self._cases}
+        ran = (record for record in self._claims.values() if record.verdict != Verdict.NOT_RUN.value)
+        devices = {case.device for case in self._cases.values()} | {claim.device for claim in ran}
         missing = missing_tools(devices, wants_cupti=self._config.option.torch_profiler)
         for note in dict.fromkeys((*self._notes, *missing)):
             terminalreporter.write_line(note)

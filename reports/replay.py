@@ -59,7 +59,7 @@ def enter(benchmark: BenchmarkFixture, case: Case, device: str, rounds: Rounds) 
             section=case.experiment.section,
             scale=1.0 if device == "virtual" else case.experiment.real_scale,
             rounds=[asdict(result.metrics.summary) for result in results],
-            gpu=[asdict(state) for state in rounds.states.get(case.scheduler, [])],
+            gpu=[None if state is None else asdict(state) for state in rounds.states.get(case.scheduler, [])],
             left_out=rounds.left_out,
             overlap=[diagnose(result.timeline, result.scenario.workload).finding.name for result in results],
         )
@@ -74,7 +74,7 @@ def extra_info(
     section: str,
     scale: float,
     rounds: Sequence[Mapping[str, Any]],
-    gpu: Sequence[Mapping[str, Any]],
+    gpu: Sequence[Mapping[str, Any] | None],
     left_out: Sequence[str],
     overlap: Sequence[str],
 ) -> dict[str, Any]:

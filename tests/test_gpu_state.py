@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from impl.errors import RunInvalid
-from impl.machines import VirtualMachine
+from impl.machines import CpuMachine, VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
 from reports.gpu_state import GpuState, Sample, Sampler, summarize, why_no_nvml
 from reports.lab import Lab
-from reports.measure import Rounds, measure_rounds
+from reports.measure import Experiment, Rounds, measure_rounds
 from reports.tools import missing_tools
-from tests.build import scenario
+from tests.build import scenario, stages
 
 PAIR = {"normal": normal, "overlap": overlap}
 CAP, IDLE = 0x04, 0x01
-COOL = GpuState(100, 1980.0, 1980, 500.0, {})
-HOT = GpuState(100, 1500.0, 1200, 700.0, {"software power cap": 0.4})
-BRIEF = GpuState(100, 1979.0, 1900, 650.0, {"software power cap": 0.05})
+COOL = GpuState(100, 1980.0, 1980, 500.0, 0.0, {})
+HOT = GpuState(100, 1500.0, 1200, 700.0, 0.4, {"software power cap": 0.4})
+BRIEF = GpuState(100, 1979.0, 1900, 650.0, 0.05, {"software power cap": 0.05})
 
 FAKE_NVML = """
 class NVMLError(Exception):
@@ -30,6 +30,8 @@ class NVMLError(Exception):
 
 NVML_CLOCK_SM = 1
 count = 0
+print("a notice of the library")
+print()
 
 def nvmlInit(): pass
 def nvmlDeviceGetHandleByUUID(uuid):
@@ -70,6 +72,7 @@ def test_samples_become_means_and_shares_of_reasons_that_slow_a_gpu_down() -> No
         pytest.approx(1653.33, abs=0.01),
         1000,
         500.0,
+        2 / 3,
         {"software power cap": 2 / 3, "hardware thermal slowdown": 1 / 3},
     )
     assert state is not None
@@ -102,10 +105,18 @@ def test_a_gpu_that_throttles_in_every_attempt_fails_the_experiment_with_the_rea
             rounds.of(name)
 
 
-def test_without_a_sample_a_run_counts_and_has_no_state() -> None:
-    rounds, _ = measured(1, None, None)
-    assert len(rounds.of("normal")) == 1
-    assert not rounds.states
+def test_shares_of_several_reasons_add_up_to_any() -> None:
+    samples = [Sample(index, 1980, 0, 1 << (2 + index % 2)) for index in range(8)] + [Sample(9, 1980, 0, IDLE)] * 92
+    state = summarize(samples)
+    assert state is not None
+    assert state.throttled == {"software power cap": 0.04, "hardware slowdown": 0.04}
+    assert state.throttling == "software power cap in 4% and hardware slowdown in 4% of 100 samples"
+
+
+def test_without_a_sample_a_run_counts_and_its_place_is_kept() -> None:
+    rounds, _ = measured(2, None, COOL, COOL, COOL)
+    assert len(rounds.of("normal")) == 2
+    assert rounds.states == {"normal": [None, COOL], "overlap": [COOL, COOL]}
 
 
 def test_the_sampling_process_tells_what_it_saw_between_two_times(
@@ -172,3 +183,35 @@ def test_a_lab_whose_sampler_has_died_says_so(tmp_path: Path, monkeypatch: pytes
     lab._sampler._process.wait(timeout=30)
     lab.close()
     assert told == ["no SM clock, power and throttling: sampling ended with 1: ImportError: none here"]
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FAKE_NVML
+    (tmp_path / "pynvml.py").write_text(
+        hanging.replace("return 300_000", "import time; print(flush=True); time.sleep(99)")
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("reports.gpu_state.MAX_END_S", 0.2)
+    sampler = Sampler("GPU-1")
+    started_s = time.monotonic()
+    sampler.close()
+    assert time.monotonic() - started_s < 10
+    assert sampler._process.wait(timeout=10) != 0
+
+
+def test_a_lab_samples_its_gpu_and_every_entry_keeps_what_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Planned(*[COOL] * 4)
+    monkeypatch.setattr("reports.lab.MACHINES", {"cuda": NamedCuda})
+    monkeypatch.setattr("reports.lab.why_no_nvml", lambda: None)
+    monkeypatch.setattr("reports.lab.gpu_uuid", lambda: "GPU-1")
+    monkeypatch.setattr("reports.lab.Sampler", lambda uuid: made)
+    lab = Lab({}, lambda text: None, num_rounds=2)
+    rounds = lab.rounds(Experiment(scenario(costs=stages(0.1, 0.2, 0.1)), PAIR, section="1", real_scale=1.0), "cuda")
+    assert rounds.states == {"normal": [COOL] * 2, "overlap": [COOL] * 2}
+    assert not made.left, "the warm-up is not asked about"
+
+
+class NamedCuda(CpuMachine):
+    """Real time, under the GPU's name."""
+
+    name = "cuda"

@@ -110,6 +110,7 @@ class CpuDevice:
     def __init__(self, runtime: ThreadRuntime, settings: DeviceSettings) -> None:
         self._runtime = runtime
         self._settings = settings
+        self.has_copy_stream = settings.has_copy_stream
         self._registry = StreamRegistry()
         self._streams: list[CpuStream] = []
         self._copy_stream = self.stream("copy") if settings.has_copy_stream else None

@@ -39,6 +39,7 @@ class CudaDevice:
     def __init__(self, resources: CudaResources, settings: DeviceSettings, *, num_forwards: int) -> None:
         self._resources = resources
         self._settings = settings
+        self.has_copy_stream = settings.has_copy_stream
         self._registry = StreamRegistry()
         self._copy_stream = self.stream("copy") if settings.has_copy_stream else None
         self._slots: dict[int, Slot] = {}

@@ -72,6 +72,9 @@ class DeviceSettings:
 class Device(Protocol):
     """Streams, uploads and forwards. One object serves one run."""
 
+    has_copy_stream: bool
+    """Whether copies to the host have a stream of their own."""
+
     def stream(self, name: str) -> Stream:
         """Create a stream. Raises ProtocolError if the device returns one that is in use already."""
 

@@ -47,6 +47,7 @@ class VirtualDevice:
     ) -> None:
         self._runtime = runtime
         self._settings = settings
+        self.has_copy_stream = settings.has_copy_stream
         self._launch_tail_ns = launch_tail_ns
         self._gil_releases = gil_releases
         self._streams = StreamRegistry()

@@ -19,6 +19,7 @@ from reports.files import FileError, require_writable
 from reports.lab import MACHINES, Lab
 from reports.measure import Experiment
 from reports.pictures import require_pictures
+from reports.tools import missing_tools
 from reports.white_box.batch_sizes import draw_batch_sizes
 from reports.white_box.saving import save
 from reports.white_box.timeline import draw_timeline
@@ -76,6 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise FileError(f"--scheduler: experiment {experiment.id!r} compares given schedulers and takes no other")
     known = [*experiment.schedulers, *users]
     names = [*arguments.schedulers, *users] if arguments.schedulers else known
+    names = list(dict.fromkeys(names))
+    twins = sorted(set(experiment.schedulers) & set(users))
+    if twins:
+        raise FileError(f"--scheduler: experiment {experiment.id!r} has a scheduler {twins[0]!r}; rename yours")
+    if arguments.until_ms is not None and arguments.output is None:
+        raise FileError("--until-ms cuts pictures: say where to draw them, with -o DIR")
     unknown = [name for name in names if name not in known]
     if unknown:
         raise FileError(
@@ -91,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with closing(Lab({}, lambda text: print(text, file=sys.stderr))) as lab:
             rounds = lab.rounds(chosen, arguments.device)
-        found = [explain(name, rounds.of(name), rounds.states.get(name, [])) for name in names]
+        found = [explain(name, rounds.of(name), list(filter(None, rounds.states.get(name, [])))) for name in names]
     except (DeviceUnavailable, RunFailed) as error:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error
     last = {name: rounds.of(name)[-1] for name in names}
@@ -103,6 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{each.name}: {each.diagnosis}")
     for each in found[1:]:
         print(sentence(found[0], each))
+    for note in (*rounds.left_out, *missing_tools({arguments.device}, wants_cupti=False)):
+        print(note, file=sys.stderr)
     if arguments.output is not None:
         until_ns = None if arguments.until_ms is None else arguments.until_ms * 1_000_000
         for path in draw_all(experiment.id, arguments.device, found, last, arguments.output, until_ns):
