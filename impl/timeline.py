@@ -52,6 +52,8 @@ class LockWait(NamedTuple):
 
 
 PRE, LAUNCH, FORWARD, COPY, SYNCHRONIZE, POST = "pre", "launch", "forward", "copy", "synchronize", "post"
+STAGES = (PRE, LAUNCH, FORWARD, COPY, POST, SYNCHRONIZE)
+"""All stages: the work on a batch in its order, then the wait for it."""
 
 
 @dataclass(slots=True)

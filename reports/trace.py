@@ -15,7 +15,7 @@ from typing import Any
 from impl.experiment import Result
 from impl.timeline import COPY, FORWARD, LAUNCH, POST, Span, Timeline
 from reports.files import require_writable, safe_name, write_text
-from reports.white_box.rows import arrivals, first_tokens
+from reports.rows import arrivals, first_tokens
 
 HOST, GPU = 1, 2
 """Processes of the trace."""
