@@ -218,7 +218,7 @@ def test_too_many_spans_and_marks_are_left_out_and_told(tmp_path: Path, monkeypa
 
 
 def test_spans_that_the_trace_itself_lacks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.trace.MAX_EVENTS", 40)
+    monkeypatch.setattr("reports.trace.MAX_SPANS", 10)
     file, _ = traced(tmp_path, "overlap", served=scenario(burst(9)))
     (note,) = prepared(tmp_path, file)["cases"][0]["notes"]
     assert note.startswith("the first 10 of 54 spans are shown, up to ")
