@@ -11,6 +11,9 @@ from impl.timeline import STAGES, Span, Timeline
 from reports.bar_styles import (
     BAR_STYLES,
     BATCH_COLORS,
+    BUBBLE,
+    BUBBLE_LEGEND,
+    BUBBLE_MEANING,
     INSTANTS,
     KIND_WORDS,
     LEGEND_COLOR,
@@ -25,7 +28,7 @@ from reports.page.traces import Batch, Trace, read_trace
 from reports.regression.results import Key, ResultFile
 from reports.regression.sides import REFERENCE
 from reports.rows import Kind, Mark, Row, batch_names, bubbles, clusters, rows_of, spelled
-from reports.trace import trace_path
+from reports.trace import ARRIVAL, FIRST_TOKEN, trace_path
 
 MAX_SPANS = 4_000
 """Of a case; more would make pages that open slowly, and bars that stutter when they are moved."""
@@ -33,13 +36,21 @@ MAX_MARKS = 4_000
 """Of a kind in a case."""
 MAX_NAMED_CASES = 3
 """In a message."""
+BUBBLE_STYLE = {
+    "word": BUBBLE_LEGEND,
+    "hover": f"<b>{BUBBLE}</b>: {BUBBLE_MEANING}",
+    "legend": ["#fbe3df", "#c8756b"],
+    "ink": "#8a2318",
+}
+"""The inside and the outline of its box, and the color of its length."""
 
 
 def timelines(cases: Sequence[CaseRow], files: Sequence[ResultFile], folder: Path) -> dict[str, Any]:
     """Return the timelines of all cases that have a trace in a folder.
 
     Returns:
-        "looks": of each stage; "cases": by index in `cases`, see `_timeline`, and with it "reference": the index of
+        "styles": of each stage; "bubble": its style; "colors": of batches, for marks; "strips": the kinds of marks
+        above and below the rows; "cases": by index in `cases`, see `_timeline`, and with it "reference": the index of
         the case to draw beneath, or None.
 
     Raises:
@@ -53,7 +64,13 @@ def timelines(cases: Sequence[CaseRow], files: Sequence[ResultFile], folder: Pat
         reference = traced.get(Key(case.key.device, case_id(case.experiment, REFERENCE)))
         shown = _timeline(trace, _rounds_ns(files, case.key))
         found[index] = {**shown, "reference": None if reference == index else reference}
-    return {"looks": [_style(BAR_STYLES[stage]) for stage in STAGES], "cases": found}
+    return {
+        "styles": [_style(BAR_STYLES[stage]) for stage in STAGES],
+        "bubble": BUBBLE_STYLE,
+        "colors": BATCH_COLORS,
+        "strips": {"above": ARRIVAL, "below": FIRST_TOKEN},
+        "cases": found,
+    }
 
 
 def _paths(cases: Sequence[CaseRow], folder: Path) -> dict[int, Path]:
