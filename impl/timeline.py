@@ -56,6 +56,8 @@ class LockWait(NamedTuple):
 COPY_LANE = "copy"
 """The stream of copies that have one of their own; others are on the lane of their forward."""
 PRE, LAUNCH, FORWARD, COPY, SYNCHRONIZE, POST = "pre", "launch", "forward", "copy", "synchronize", "post"
+STAGES = (PRE, LAUNCH, FORWARD, COPY, POST, SYNCHRONIZE)
+"""All stages: the work on a batch in its order, then the wait for it."""
 
 
 @dataclass(slots=True)

@@ -6,8 +6,7 @@ Source: Trace Event Format (Google, 2016), the JSON form that ui.perfetto.dev re
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from impl.experiment import Result
 from impl.timeline import COPY, FORWARD, LAUNCH, POST, Span, Timeline
 from reports.files import require_writable, safe_name, write_text
-from reports.white_box.rows import arrivals, first_tokens
+from reports.rows import arrivals, first_tokens
 
 HOST, GPU = 1, 2
 """Processes of the trace."""
@@ -24,12 +23,16 @@ ARRIVALS, FIRST_TOKENS = 1, 2
 ARRIVAL, FIRST_TOKEN = "arrival", "first token"
 """Categories of the instants on them."""
 LAST_LINE = "]}"
-MAX_EVENTS = 2_000_000
-"""Beyond this a viewer does not open a trace any more, and writing it would take gigabytes."""
+MAX_SPANS = 500_000
+"""Arrows and batch sizes add at most two events a span, marks and the queue at most four a request: with them it is
+about two million, beyond which a viewer does not open a trace any more.
+"""
 MAX_NAMED_REQUESTS = 20
 """Of a batch, in a slice's arguments."""
 
 Event = dict[str, Any]
+Tracks = Mapping[tuple[int, str], int]
+"""A thread number for each lane, by process and name."""
 
 
 def trace_path(folder: Path, experiment: str, scheduler: str, device: str) -> Path:
@@ -38,7 +41,7 @@ def trace_path(folder: Path, experiment: str, scheduler: str, device: str) -> Pa
 
 
 def write_trace(result: Result, path: Path) -> str | None:
-    """Write one run, an event a line.
+    """Write one run, an event a line: of a very long one the earliest spans, and what happened to their batches.
 
     Returns:
         What was left out, in words; None if nothing was.
@@ -48,54 +51,63 @@ def write_trace(result: Result, path: Path) -> str | None:
     """
     require_writable(path.parent)
     spans = sorted(result.timeline.spans, key=attrgetter("start_ns"))
-    num_events = len(spans) + 4 * len(result.timeline.taken) + 4 * len(result.scenario.workload.requests)
-    kept = spans if num_events <= MAX_EVENTS else spans[: MAX_EVENTS // 4]
-    events = chain(
-        _names(kept), _slices(kept, result), _marks(result), _arrows(kept, result.timeline), _counters(kept, result)
-    )
-    lines = ",\n".join(json.dumps(event, ensure_ascii=True) for event in events)
+    kept = spans[:MAX_SPANS]
+    lines = ",\n".join(json.dumps(event, ensure_ascii=True) for event in _events(result, kept))
     about = {"total_ns": result.metrics.summary.total_ns, "num_spans": len(spans)}
     head = f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     write_text(path, f"{head}\n{lines}\n{LAST_LINE}\n")
     if len(kept) == len(spans):
         return None
-    shares = f"{len(kept):,} of {len(spans):,} spans"
-    return f"{path.stem}: {shares} are in the trace, the earliest ones; a viewer takes no more"
+    return (
+        f"{path.stem}: {len(kept):,} of {len(spans):,} spans are in the trace, the earliest ones, and of marks and "
+        "counters what belongs to them; a viewer takes no more"
+    )
 
 
-def _is_on_gpu(span: Span) -> bool:
-    return span.stage in (FORWARD, COPY)
+def _events(result: Result, spans: Sequence[Span]) -> Iterator[Event]:
+    """Yield everything about some of a run's spans, which are in order of their start."""
+    start_ns = result.timeline.started_ns
+    tracks = _tracks(spans)
+    yield from _names(tracks)
+    yield from _slices(spans, tracks, result.timeline)
+    yield from _marks(result, {span.batch_id for span in spans})
+    yield from _arrows(spans, tracks, start_ns)
+    yield from _queue(result, until_ns=spans[-1].start_ns - start_ns)
+    yield from _batch_sizes(spans, result.timeline)
 
 
-def _tracks(spans: Iterable[Span]) -> dict[tuple[int, str], int]:
-    """Return a thread number for each lane, by process."""
-    lanes = dict.fromkeys((GPU if _is_on_gpu(span) else HOST, span.lane) for span in spans)
+def _process(span: Span) -> int:
+    return GPU if span.stage in (FORWARD, COPY) else HOST
+
+
+def _tracks(spans: Iterable[Span]) -> Tracks:
+    lanes = dict.fromkeys((_process(span), span.lane) for span in spans)
     return {lane: index for index, lane in enumerate(lanes, start=FIRST_TOKENS + 1)}
 
 
-def _names(spans: Iterable[Span]) -> Iterator[Event]:
+def _begin(span: Span, tracks: Tracks, start_ns: int) -> Event:
+    """Return on which track a span begins, and when."""
+    process = _process(span)
+    return {"pid": process, "tid": tracks[process, span.lane], "ts": (span.start_ns - start_ns) / 1e3}
+
+
+def _names(tracks: Tracks) -> Iterator[Event]:
     for process, name in ((HOST, "host threads"), (GPU, "GPU streams")):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
     marks = {(HOST, "arrivals"): ARRIVALS, (HOST, "first tokens"): FIRST_TOKENS}
-    for (process, lane), thread in (marks | _tracks(spans)).items():
+    for (process, lane), thread in {**marks, **tracks}.items():
         yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": lane}}
 
 
-def _slices(spans: Iterable[Span], result: Result) -> Iterator[Event]:
-    spans = list(spans)
-    tracks = _tracks(spans)
-    taken = {each.batch_id: each for each in result.timeline.taken}
-    start_ns = result.timeline.started_ns
+def _slices(spans: Iterable[Span], tracks: Tracks, timeline: Timeline) -> Iterator[Event]:
+    taken = {each.batch_id: each for each in timeline.taken}
     for span in spans:
-        process = GPU if _is_on_gpu(span) else HOST
         batch = taken[span.batch_id]
         yield {
             "ph": "X",
             "name": f"{span.stage} {span.batch_id}",
             "cat": span.stage,
-            "pid": process,
-            "tid": tracks[process, span.lane],
-            "ts": (span.start_ns - start_ns) / 1e3,
+            **_begin(span, tracks, timeline.started_ns),
             "dur": (span.end_ns - span.start_ns) / 1e3,
             "args": {
                 "batch": span.batch_id,
@@ -106,14 +118,16 @@ def _slices(spans: Iterable[Span], result: Result) -> Iterator[Event]:
         }
 
 
-def _marks(result: Result) -> Iterator[Event]:
-    """Mark when requests arrived, and when their first tokens were delivered."""
+def _marks(result: Result, batches: Set[int]) -> Iterator[Event]:
+    """Mark when the requests of some batches arrived, and when their first tokens were delivered."""
     timeline = result.timeline
     for category, track, marks in (
         (ARRIVAL, ARRIVALS, arrivals(timeline, result.scenario.workload)),
         (FIRST_TOKEN, FIRST_TOKENS, first_tokens(timeline)),
     ):
         for mark in marks:
+            if mark.batch_id not in batches:
+                continue
             yield {
                 "ph": "i",
                 "s": "t",
@@ -126,12 +140,10 @@ def _marks(result: Result) -> Iterator[Event]:
             }
 
 
-def _arrows(spans: Iterable[Span], timeline: Timeline) -> Iterator[Event]:
+def _arrows(spans: Iterable[Span], tracks: Tracks, start_ns: int) -> Iterator[Event]:
     """Draw an arrow from each launch to its forward, and from each forward to its post."""
-    spans = list(spans)
-    tracks = _tracks(spans)
     of = {(span.stage, span.batch_id): span for span in spans}
-    for (stage, batch_id), forward in of.items():
+    for stage, batch_id in of:
         if stage != FORWARD:
             continue
         for number, (begin, end, name) in enumerate(((LAUNCH, FORWARD, "launch"), (FORWARD, POST, "result"))):
@@ -139,35 +151,37 @@ def _arrows(spans: Iterable[Span], timeline: Timeline) -> Iterator[Event]:
             if source is None or target is None:
                 continue
             for phase, span in (("s", source), ("f", target)):
-                process = GPU if _is_on_gpu(span) else HOST
                 yield {
                     "ph": phase,
                     **({"bp": "e"} if phase == "f" else {}),
-                    "id": 2 * forward.batch_id + number,
+                    "id": 2 * batch_id + number,
                     "name": name,
                     "cat": "flow",
-                    "pid": process,
-                    "tid": tracks[process, span.lane],
-                    "ts": (span.start_ns - timeline.started_ns) / 1e3,
+                    **_begin(span, tracks, start_ns),
                 }
 
 
-def _counters(spans: Iterable[Span], result: Result) -> Iterator[Event]:
-    """Count requests that have arrived and are not taken, and the size of the running batch."""
-    start_ns = result.timeline.started_ns
+def _queue(result: Result, *, until_ns: int) -> Iterator[Event]:
+    """Count requests that have arrived and are not taken, up to a time from the start of the run."""
     first_taken: dict[int, int] = {}
     for taken in result.timeline.taken:
         for request in taken.request_ids:
-            first_taken.setdefault(request, taken.time_ns - start_ns)
+            first_taken.setdefault(request, taken.time_ns - result.timeline.started_ns)
     changes = [(request.arrival_ns, 1) for request in result.scenario.workload.requests]
     changes += [(time_ns, -1) for time_ns in first_taken.values()]
     length = 0
     for time_ns, change in sorted(changes, key=lambda each: (each[0], -each[1])):
+        if time_ns > until_ns:
+            break
         length += change
         yield {"ph": "C", "name": "queue", "pid": HOST, "tid": 0, "ts": time_ns / 1e3, "args": {"requests": length}}
-    sizes = {taken.batch_id: len(taken.request_ids) for taken in result.timeline.taken}
+
+
+def _batch_sizes(spans: Iterable[Span], timeline: Timeline) -> Iterator[Event]:
+    """Count the requests of the running batch."""
+    sizes = {taken.batch_id: len(taken.request_ids) for taken in timeline.taken}
     for span in spans:
         if span.stage == FORWARD:
             for time_ns, size in ((span.start_ns, sizes[span.batch_id]), (span.end_ns, 0)):
-                ts = (time_ns - start_ns) / 1e3
+                ts = (time_ns - timeline.started_ns) / 1e3
                 yield {"ph": "C", "name": "batch size", "pid": GPU, "tid": 0, "ts": ts, "args": {"requests": size}}

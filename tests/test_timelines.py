@@ -18,7 +18,7 @@ from impl.batching import Dynamic
 from impl.costs import cost_ms
 from impl.experiment import Result, Scenario
 from impl.schedulers import SCHEDULERS
-from impl.timeline import FORWARD
+from impl.timeline import FORWARD, STAGES
 from impl.workload import burst, constant
 from reports.__main__ import main
 from reports.article import read_article
@@ -26,11 +26,11 @@ from reports.baselines import FOLDER, Baselines
 from reports.files import FileError
 from reports.page.data import case_rows
 from reports.page.page import render
-from reports.page.timelines import STAGES, timelines
+from reports.page.timelines import timelines
 from reports.page.traces import read_trace
 from reports.regression.results import ResultFile, read_result
+from reports.rows import bubbles
 from reports.trace import trace_path, write_trace
-from reports.white_box.rows import bubbles
 from tests.browser import chromium, needs_chromium
 from tests.build import MS, attempt, scenario, stages
 from tests.results import entry, metrics, write_entries
@@ -79,7 +79,7 @@ def test_a_trace_says_what_the_run_was(tmp_path: Path) -> None:
     moved = [s._replace(start_ns=s.start_ns - start_ns, end_ns=s.end_ns - start_ns) for s in result.timeline.spans]
     assert trace.spans == sorted(moved, key=lambda span: span.start_ns)
     assert trace.total_ns == result.metrics.summary.total_ns
-    assert {each: taken.request_ids for each, taken in trace.batches.items()} == {
+    assert {each: batch.request_ids for each, batch in trace.batches.items()} == {
         taken.batch_id: taken.request_ids for taken in result.timeline.taken
     }
     assert [mark.time_ns for mark in trace.marks["arrival"]] == [
@@ -218,7 +218,7 @@ def test_too_many_spans_and_marks_are_left_out_and_told(tmp_path: Path, monkeypa
 
 
 def test_spans_that_the_trace_itself_lacks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.trace.MAX_EVENTS", 40)
+    monkeypatch.setattr("reports.trace.MAX_SPANS", 10)
     file, _ = traced(tmp_path, "overlap", served=scenario(burst(9)))
     (note,) = prepared(tmp_path, file)["cases"][0]["notes"]
     assert note.startswith("the first 10 of 54 spans are shown, up to ")

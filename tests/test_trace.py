@@ -124,13 +124,14 @@ def test_a_case_has_one_file_inside_the_folder_whatever_its_name(tmp_path: Path)
 def test_arrows_lead_forward_in_time_and_slices_of_a_thread_do_not_cross(served: Scenario) -> None:
     result = attempt(SCHEDULERS["overlap"], served)
     spans = result.timeline.spans
+    threads = reports.trace._tracks(spans)
     arrows: dict[int, dict[str, float]] = defaultdict(dict)
-    for each in reports.trace._arrows(spans, result.timeline):
+    for each in reports.trace._arrows(spans, threads, result.timeline.started_ns):
         arrows[each["id"]][each["ph"]] = each["ts"]
     assert len(arrows) == 2 * len(result.timeline.stage(FORWARD))
     assert all(each["s"] <= each["f"] for each in arrows.values())
     tracks = defaultdict(list)
-    for each in reports.trace._slices(spans, result):
+    for each in reports.trace._slices(spans, threads, result.timeline):
         if each["pid"] == reports.trace.HOST:
             tracks[each["tid"]].append((each["ts"], each["ts"] + each["dur"]))
     for slices in tracks.values():
@@ -147,12 +148,12 @@ def test_counters_end_at_zero_and_never_fall_below(tmp_path: Path) -> None:
 
 
 def test_too_much_detail_is_dropped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports.trace, "MAX_EVENTS", 40)
+    monkeypatch.setattr(reports.trace, "MAX_SPANS", 10)
     result = attempt(SCHEDULERS["overlap"], scenario(burst(9)))
     told = write_trace(result, tmp_path / "run.json")
-    assert (
-        told
-        == f"run: 10 of {len(result.timeline.spans)} spans are in the trace, the earliest ones; a viewer takes no more"
+    assert told == (
+        f"run: 10 of {len(result.timeline.spans)} spans are in the trace, the earliest ones, and of marks and counters "
+        "what belongs to them; a viewer takes no more"
     )
     data = json.loads((tmp_path / "run.json").read_text())
     jsonschema.validate(data, SCHEMA)
@@ -161,6 +162,39 @@ def test_too_much_detail_is_dropped_and_told(tmp_path: Path, monkeypatch: pytest
     earliest = sorted(span.start_ns for span in result.timeline.spans)[: len(kept)]
     assert [each["ts"] * 1e3 for each in kept] == pytest.approx([ns - result.timeline.started_ns for ns in earliest])
     assert {"pre", "forward"} <= {each["cat"] for each in kept}, "the GPU's too, though it is recorded last"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 60, 299])
+@pytest.mark.parametrize("scheduler", ["normal", "overlap_three_thread"])
+def test_the_limit_bounds_events_of_every_kind(
+    scheduler: str, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = attempt(SCHEDULERS[scheduler], scenario(constant(50, qps=300)))
+    assert len(result.timeline.spans) == 300
+    whole = events(result, tmp_path)
+    monkeypatch.setattr(reports.trace, "MAX_SPANS", limit)
+    found = events(result, tmp_path)
+    slices = of(found, "X")
+    batches = {each["args"]["batch"] for each in slices}
+    end = max(each["ts"] for each in slices)
+    assert len(slices) == limit
+    assert of(found, "i") == [each for each in of(whole, "i") if each["args"]["batch"] in batches]
+    queue = [each for each in of(whole, "C") if each["name"] == "queue" and each["ts"] <= end]
+    assert [each for each in of(found, "C") if each["name"] == "queue"] == queue
+    assert len(of(found, "i")) == 2 * len(batches), "a request each"
+    beside = len(of(found, "s") + of(found, "f")) + len(of(found, "C")) - len(queue)
+    assert beside <= 2 * limit, "arrows and batch sizes"
+    num_arrived = sum(request.arrival_ns / 1e3 <= end for request in result.scenario.workload.requests)
+    assert len(found) - len(of(found, "M")) <= 3 * limit + 4 * num_arrived
+
+
+def test_a_run_at_the_limit_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = attempt(SCHEDULERS["overlap"], scenario(burst(9)))
+    whole = events(result, tmp_path)
+    monkeypatch.setattr(reports.trace, "MAX_SPANS", len(result.timeline.spans))
+    assert write_trace(result, tmp_path / "run.json") is None
+    assert events(result, tmp_path) == whole
+    assert [len(of(whole, phase)) for phase in "XisfC"] == [54, 18, 18, 18, 36]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,11 +25,12 @@ from impl.schedulers import SCHEDULERS
 from impl.timeline import Span
 from impl.workload import burst, constant
 from perf.experiments import COPY_STREAM, DYNAMIC_BATCHING, GIL, HIGH_QPS, SATURATED, STARVED
+from reports.bar_styles import in_ms
 from reports.files import FileError
+from reports.rows import BatchName, Kind, Mark, batch_names, bubbles, clusters, first_tokens, rows_of, spelled
 from reports.white_box.batch_sizes import draw_batch_sizes, queue_lengths
-from reports.white_box.rows import Kind, Mark, batch_names, bubbles, clusters, first_tokens, rows_of, spelled
 from reports.white_box.saving import save
-from reports.white_box.style import in_ms, literal, shortened, text_width_pt
+from reports.white_box.style import literal, shortened, text_width_pt
 from reports.white_box.timeline import draw_timeline
 from reports.white_box.waterfall import draw_waterfall, steps
 from tests.build import MS, attempt, scenario, stages
@@ -123,11 +125,14 @@ def test_spans_that_overlap_stand_below_each_other() -> None:
 
 
 def test_a_batch_of_one_request_is_named_by_it_and_a_larger_one_by_its_number_too() -> None:
-    assert batch_names(attempt(SCHEDULERS["normal"]).timeline)[2] == ("r2", "r2", "2")
+    def names(result: Result) -> Mapping[int, BatchName]:
+        return batch_names({taken.batch_id: taken.request_ids for taken in result.timeline.taken})
+
+    assert names(attempt(SCHEDULERS["normal"]))[2] == ("r2", "r2", "2")
     dynamic = attempt(SCHEDULERS["normal"], DYNAMIC_BATCHING.scenario)
-    assert batch_names(dynamic.timeline)[1] == ("B1: r1–r10", "B1", "1")
+    assert names(dynamic)[1] == ("B1: r1–r10", "B1", "1")
     again = attempt(SCHEDULERS["normal"], HIGH_QPS.scenario)
-    assert batch_names(again.timeline)[0] == ("B0: r0–r15", "B0", "0")
+    assert names(again)[0] == ("B0: r0–r15", "B0", "0")
     assert spelled([5, 2, 3, 9, 4]) == "r2–r5, r9"
 
 

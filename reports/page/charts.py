@@ -13,7 +13,7 @@ from reports.summary import format_figure
 
 Figure = dict[str, Any]
 
-COLOURS = ("#2457a6", "#c2571a", "#2e7d4f", "#8e3b8a", "#a1842c", "#0f7f8c", "#b3374b", "#5c6b7a", "#6b8e23", "#7a5230")
+COLORS = ("#2457a6", "#c2571a", "#2e7d4f", "#8e3b8a", "#a1842c", "#0f7f8c", "#b3374b", "#5c6b7a", "#6b8e23", "#7a5230")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x")
 NUMBER = re.compile(r"(?<!\d)(?:(?<=_)-)?\d{1,15}(?:\.\d{1,15})?(?!\d)")
 """In an id. A minus only behind an underscore: elsewhere it is a hyphen."""
@@ -41,10 +41,10 @@ BETTER = {
 }
 
 
-def colours(cases: Iterable[CaseRow]) -> dict[str, str]:
-    """Return a colour for each scheduler, in all charts the same."""
+def scheduler_colors(cases: Iterable[CaseRow]) -> dict[str, str]:
+    """Return a color for each scheduler, in all charts the same."""
     schedulers = dict.fromkeys(case.scheduler for case in cases)
-    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(schedulers)}
+    return {name: COLORS[index % len(COLORS)] for index, name in enumerate(schedulers)}
 
 
 def plain(text: str) -> str:
@@ -58,7 +58,7 @@ def overview(cases: Sequence[CaseRow]) -> Figure:
     `customdata` of a point is the case's index.
     """
     shown = [(index, case) for index, case in enumerate(cases) if _is_drawable(case)]
-    colour = colours(cases)
+    colors = scheduler_colors(cases)
     symbols = {device: SYMBOLS[i % len(SYMBOLS)] for i, device in enumerate(dict.fromkeys(c.key.device for c in cases))}
     hovers = _hovers(shown)
     groups: dict[tuple[str, str], list[tuple[int, CaseRow]]] = {}
@@ -74,7 +74,7 @@ def overview(cases: Sequence[CaseRow]) -> Figure:
             "customdata": [index for index, _ in own],
             "text": [hovers[index] for index, _ in own],
             "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"size": 10, "color": colour[scheduler], "symbol": symbols[device], "opacity": 0.85},
+            "marker": {"size": 10, "color": colors[scheduler], "symbol": symbols[device], "opacity": 0.85},
         }
         for (scheduler, device), own in groups.items()
     ]
@@ -219,7 +219,7 @@ def _sweep_figure(
 ) -> Figure:
     is_relative, lines = _compared(sweep, cases, relative)
     values = [figures.here for figures in relative] if is_relative else absolute
-    colour = colours(cases)
+    colors = scheduler_colors(cases)
     traces = [
         {
             "type": "scatter",
@@ -230,7 +230,7 @@ def _sweep_figure(
             "customdata": [index for _, index in line],
             "text": [plain(cases[index].key.case) for _, index in line],
             "hovertemplate": "%{text}<br>%{y}<extra></extra>",
-            "line": {"color": colour[cases[line[0][1]].scheduler]},
+            "line": {"color": colors[cases[line[0][1]].scheduler]},
             "marker": {"size": 8},
         }
         for scheduler, line in lines.items()

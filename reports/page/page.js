@@ -1,34 +1,11 @@
-"use strict";
-// Draws the charts from the data in the page, selects a case on a click, and filters rows by verdict.
+// Draws the charts, selects a case on a click, and filters rows by verdict; starts everything.
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const byId = (id) => document.getElementById(id);
-const CONFIG = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage", "resetScale2d"]] };
 const PERCENTILES = [["ttft_mean_ns", "mean"], ["ttft_p50_ns", "p50"], ["ttft_p90_ns", "p90"], ["ttft_p99_ns", "p99"], ["ttft_max_ns", "max"]];
-const BASE_COLOUR = "#8c959f";
+const BASE_COLOR = "#8c959f";
 const FEWEST_FOR_BOX = 5;
 let selected = 0;
 
-// plotly reads some tags in text; names are to be shown as they are.
-const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const caseName = (it) => `${it.experiment}/${it.scheduler}`;
-const numDevices = new Set(data.cases.map((it) => it.device)).size;
-const caseTitle = (it) => caseName(it) + (numDevices > 1 ? ` on ${it.device}` : "");
 const sidesOf = (it) => ["base", "head"].filter((side) => it.sides[side].total_ns.length > 0);
-
-function layout(own) {
-  const axis = { gridcolor: "#eaeef2", linecolor: "#8c959f", automargin: true, zeroline: false };
-  return {
-    font: { family: "system-ui, sans-serif", size: 12, color: "#1f2328" },
-    margin: { l: 55, r: 15, t: 15, b: 45 },
-    hovermode: "closest",
-    showlegend: true,
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
-    ...own,
-    xaxis: { ...axis, ...own.xaxis },
-    yaxis: { ...axis, ...own.yaxis },
-  };
-}
 
 function drawAll(element, figure) {
   Plotly.newPlot(element, figure.data, layout(figure.layout), CONFIG);
@@ -56,7 +33,7 @@ function points(it, side, metric) {
 
 function boxTrace(it, side, metric, category) {
   const values = points(it, side, metric);
-  const colour = side === "base" ? BASE_COLOUR : data.colours[it.scheduler];
+  const color = side === "base" ? BASE_COLOR : data.colors[it.scheduler];
   const hasBox = values.length >= FEWEST_FOR_BOX;
   return {
     type: "box",
@@ -70,8 +47,8 @@ function boxTrace(it, side, metric, category) {
     boxpoints: "all",
     jitter: values.length > 1 ? 0.5 : 0,
     pointpos: 0,
-    marker: { color: colour, size: 7, opacity: 0.8 },
-    line: { color: hasBox ? colour : "rgba(0,0,0,0)", width: 1 },
+    marker: { color: color, size: 7, opacity: 0.8 },
+    line: { color: hasBox ? color : "rgba(0,0,0,0)", width: 1 },
     fillcolor: hasBox ? "rgba(0,0,0,0.03)" : "rgba(0,0,0,0)",
     offsetgroup: side,
     alignmentgroup: "all",
@@ -97,8 +74,8 @@ function note(it, metric) {
     return `${side}: ${rounds}${defined === all.length ? "" : `, undefined in ${all.length - defined}`}`;
   });
   const exact = it.device === "virtual" ? " Virtual time is exact: one round is enough." : "";
-  const colours = byId("siblings").checked && data.hasBase ? " Grey: base." : "";
-  return `${metric.title}, ${counts.join("; ")}.${exact}${colours}`;
+  const colors = byId("siblings").checked && data.hasBase ? " Grey: base." : "";
+  return `${metric.title}, ${counts.join("; ")}.${exact}${colors}`;
 }
 
 function family(it) {
@@ -123,7 +100,7 @@ function drawPercentiles(it) {
     y: known.map(([name]) => meanOf(each, side, name)),
     connectgaps: true,
     hovertemplate: `%{x} %{y:,.3f} ms<br>${plain(each.scheduler)}, ${side}<extra></extra>`,
-    line: { color: data.colours[each.scheduler], width: each === it ? 3 : 1.25, dash: side === "base" ? "dot" : "solid" },
+    line: { color: data.colors[each.scheduler], width: each === it ? 3 : 1.25, dash: side === "base" ? "dot" : "solid" },
     marker: { size: each === it ? 8 : 5 },
   })));
   const values = traces.flatMap((trace) => trace.y).filter((value) => value !== null);
@@ -202,10 +179,10 @@ function start() {
   byId("siblings").checked = data.cases.every((it) => it.sides.head.total_ns.flat().length === 1);
   fillSelects();
   connectRows();
-  if (data.timelines) fillTimelineSelect();
+  if (data.timelines) fillTimelineSelect(select);
   drawAll(byId("overview"), data.overview);
   for (const element of document.querySelectorAll(".sweep")) drawAll(element, data.sweeps[Number(element.dataset.figure)]);
-  const first = data.cases.findIndex((it) => it.scheduler !== "normal");
+  const first = data.cases.findIndex((it) => it.scheduler !== data.reference);
   select(Math.max(0, first));
 }
 

@@ -12,12 +12,13 @@ from reports.article import read_article
 from reports.baselines import FOLDER as BASELINES
 from reports.baselines import Baselines
 from reports.files import FileError
-from reports.page.charts import colours, overview, sweep_figures, sweeps
+from reports.page.charts import overview, scheduler_colors, sweep_figures, sweeps
 from reports.page.data import case_rows, claim_rows, require_one_scale, rounds_for_charts, verdict_counts
 from reports.page.timelines import timelines
 from reports.regression.comparison import Comparison
 from reports.regression.results import METRICS, Key, ResultFile
 from reports.regression.rules import KINDS
+from reports.regression.sides import REFERENCE
 from reports.regression.views import (
     HEADINGS,
     ORDER,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parent
 EXTRA = "pip install -e '.[pictures]'"
+SCRIPTS = ("common.js", "timelines.js", "page.js")
+"""One script, in this order: each uses what stands before it, and the last one starts everything."""
 FACTS = {
     "gpu": "GPU",
     "driver": "driver",
@@ -77,7 +80,8 @@ def render(
         "metrics": [
             {"name": name, "title": metric_title(name), "is_time": KINDS[name].unit == "ns"} for name in METRICS
         ],
-        "colours": colours(cases),
+        "reference": REFERENCE,
+        "colors": scheduler_colors(cases),
         "overview": overview(cases),
         "sweeps": [figure for _, figures in families for figure in figures],
         "timelines": None if traces is None else timelines(cases, head, traces),
@@ -85,7 +89,7 @@ def render(
     text: str = environment.get_template("template.html").render(
         plotly=script,
         style=_read("style.css"),
-        script=_read("timelines.js") + _read("page.js"),
+        script="".join(map(_read, SCRIPTS)),
         data=embed(data),
         runs=head,
         facts=_facts(head),

@@ -1,7 +1,5 @@
-"use strict";
 // Draws the timeline of the selected case and, beneath it on the same axis, that of its reference.
 // plotly's scattergl would be faster, but builds functions from text, which the page's security policy forbids.
-// Stands before page.js, which starts everything, in one script with it.
 
 const ROW_PX = 34, TOP_PX = 30, BOTTOM_PX = 75;
 const NAMES_PX = 130;
@@ -10,7 +8,8 @@ const LABEL_PX = 11, LETTER_PX = 7;
 const LONGEST_NAME = 22;
 // Heights, and the gap below a row and below a run, in rows.
 const TITLE = 0.75, STRIP = 0.6, ROW = 1, GAP = 0.15, PANEL_GAP = 0.4;
-const BUBBLE = { word: "bubble (ms): no forward runs", legend: ["#fbe3df", "#c8756b"], ink: "#8a2318" };
+// A page without traces has none of these, and draws no timeline.
+const { styles: STYLES, bubble: BUBBLE, colors: BATCH_COLORS, strips: STRIPS } = data.timelines ?? {};
 const CONTROLS = {
   displayModeBar: true,
   modeBarButtons: [["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"], ["toImage"]],
@@ -24,7 +23,7 @@ const written = (ns) => `${ms(ns).toLocaleString("en", { maximumFractionDigits: 
 const rounded = (ns) => (ms(ns) >= 999.5 ? Math.round(ms(ns)).toLocaleString("en") : String(Number(ms(ns).toPrecision(3))));
 const cut = (name) => (name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME)}…` : name);
 
-function fillTimelineSelect() {
+function fillTimelineSelect(select) {
   const chooser = byId("timeline-case");
   for (const index of Object.keys(data.timelines.cases)) chooser.add(new Option(caseTitle(data.cases[index]), index));
   chooser.addEventListener("change", () => select(Number(chooser.value)));
@@ -61,9 +60,9 @@ function stack(indices) {
   return indices.map((index) => {
     const run = data.timelines.cases[index];
     const panel = { run, title: caseTitle(data.cases[index]), heading: next(TITLE, 0), strips: {} };
-    panel.strips.arrival = next(STRIP, 0);
+    panel.strips[STRIPS.above] = next(STRIP, 0);
     panel.rows = run.rows.map(() => next(ROW, GAP));
-    panel.strips["first token"] = next(STRIP, PANEL_GAP);
+    panel.strips[STRIPS.below] = next(STRIP, PANEL_GAP);
     panel.bottom = y;
     return panel;
   });
@@ -97,6 +96,7 @@ function drawTimeline() {
 // Draw only what can be seen, and what fits into it at this zoom: thousands of bars make the next zoom slow.
 function redrawTimeline() {
   const element = byId("timeline");
+  // Private names of plotly, which tells nowhere else how wide the axis is: to be looked at when plotly changes.
   const { range, _length } = element._fullLayout.xaxis;
   const hidden = new Set(element.data.filter((trace) => trace.visible === "legendonly").map((trace) => trace.legendgroup));
   const traces = timelineTraces(viewOf(range, _length));
@@ -175,7 +175,7 @@ function bubbleTraces(view) {
   const [color, edge] = BUBBLE.legend;
   const trace = newBars({ legendgroup: BUBBLE.word, marker: { color, line: { color: edge, width: 0.5 } } });
   eachBubble(view, (panel, start, length) =>
-    bar(trace, start, length, streams(panel), `<b>bubble</b>: no forward runs<br>${stretch(start, length)}`));
+    bar(trace, start, length, streams(panel), `${BUBBLE.hover}<br>${stretch(start, length)}`));
   return [trace];
 }
 
@@ -196,7 +196,7 @@ function placeOf(panel, index) {
   const { row, track, stage } = panel.run.spans;
   const share = ROW / panel.run.rows[row[index]].tracks;
   const top = panel.rows[row[index]].top + track[index] * share;
-  return { middle: top + share / 2, height: share * data.timelines.looks[stage[index]].height, room: share };
+  return { middle: top + share / 2, height: share * STYLES[stage[index]].height, room: share };
 }
 
 function hoverOf(run, index) {
@@ -204,7 +204,7 @@ function hoverOf(run, index) {
   const { id, size, tokens, requests } = run.batches;
   const its = batch[index];
   return [
-    `<b>${data.timelines.looks[stage[index]].word}</b>: ${requests[its]}`,
+    `<b>${STYLES[stage[index]].word}</b>: ${requests[its]}`,
     `batch ${id[its]}: ${count(size[its], "request")}, ${count(tokens[its], "token")}`,
     stretch(start[index], length[index]),
     plain(run.rows[row[index]].name),
@@ -220,34 +220,34 @@ function eachSpan(view, visit) {
   }
 }
 
-const colourOf = (run, batch, colours) => colours[run.batches.id[batch] % colours.length];
+const colorOf = (run, batch, colors) => colors[run.batches.id[batch] % colors.length];
 
-// A trace for each stage and colour, as a trace has one hatch.
+// A trace for each stage and color, as a trace has one hatch.
 function barTraces(view) {
   const traces = new Map();
   eachSpan(view, (panel, index) => {
     const { start, length, stage, batch } = panel.run.spans;
     if (length[index] === 0) return;
-    const look = data.timelines.looks[stage[index]];
-    const face = colourOf(panel.run, batch[index], look.faces), edge = colourOf(panel.run, batch[index], look.edges);
+    const style = STYLES[stage[index]];
+    const face = colorOf(panel.run, batch[index], style.faces), edge = colorOf(panel.run, batch[index], style.edges);
     const key = `${stage[index]} ${face} ${edge}`;
-    if (!traces.has(key)) traces.set(key, newBars({ legendgroup: look.word, marker: marker(look, face, edge) }));
+    if (!traces.has(key)) traces.set(key, newBars({ legendgroup: style.word, marker: marker(style, face, edge) }));
     bar(traces.get(key), start[index], length[index], placeOf(panel, index), hoverOf(panel.run, index));
   });
   return [...traces.values()];
 }
 
-function marker(look, face, edge) {
-  const pattern = look.hatch ? { shape: look.hatch, fgcolor: edge, bgcolor: face, size: 6, solidity: 0.1 } : {};
+function marker(style, face, edge) {
+  const pattern = style.hatch ? { shape: style.hatch, fgcolor: edge, bgcolor: face, size: 6, solidity: 0.1 } : {};
   return { color: face, line: { color: edge, width: 0.5 }, pattern };
 }
 
 function legendTraces() {
   const stages = new Set(shownPanels.flatMap((panel) => panel.run.spans.stage));
   const hasBubbles = shownPanels.some((panel) => panel.run.bubbles.start.length > 0);
-  const looks = data.timelines.looks.filter((_, stage) => stages.has(stage));
-  return [...looks, ...(hasBubbles ? [BUBBLE] : [])].map((look) => ({
-    ...newBars({ name: look.word, legendgroup: look.word, showlegend: true, marker: marker(look, ...look.legend) }),
+  const styles = STYLES.filter((_, stage) => stages.has(stage));
+  return [...styles, ...(hasBubbles ? [BUBBLE] : [])].map((style) => ({
+    ...newBars({ name: style.word, legendgroup: style.word, showlegend: true, marker: marker(style, ...style.legend) }),
     base: [0], x: [null], y: [null], width: [1], hovertext: [""],
   }));
 }
@@ -258,34 +258,35 @@ function instantTraces(view) {
   eachSpan(view, (panel, index) => {
     const { start, length, stage, batch } = panel.run.spans;
     if (length[index] > 0) return;
-    const look = data.timelines.looks[stage[index]];
-    if (!traces.has(look.word)) traces.set(look.word, newTicks({ legendgroup: look.word }, ROW_PX * 0.6));
-    const colour = colourOf(panel.run, batch[index], look.edges);
-    tick(traces.get(look.word), start[index], placeOf(panel, index).middle, colour, hoverOf(panel.run, index));
+    const style = STYLES[stage[index]];
+    if (!traces.has(style.word)) traces.set(style.word, newTicks({ legendgroup: style.word }, ROW_PX * 0.6));
+    const color = colorOf(panel.run, batch[index], style.edges);
+    tick(traces.get(style.word), start[index], placeOf(panel, index).middle, color, hoverOf(panel.run, index));
   });
   return [...traces.values()];
 }
 
 function newTicks(own, size) {
   const marker = { symbol: "line-ns", size, line: { width: 1.6, color: [] } };
-  return { type: "scatter", mode: "markers", x: [], y: [], hovertext: [], hovertemplate: "%{hovertext}<extra></extra>", showlegend: false, marker, ...own };
+  const columns = { x: [], y: [], hovertext: [] };
+  return { type: "scatter", mode: "markers", hovertemplate: "%{hovertext}<extra></extra>", showlegend: false, marker, ...columns, ...own };
 }
 
-function tick(trace, time, y, colour, hover) {
+function tick(trace, time, y, color, hover) {
   trace.x.push(ms(time));
   trace.y.push(y);
-  trace.marker.line.color.push(colour);
+  trace.marker.line.color.push(color);
   trace.hovertext.push(hover);
 }
 
 function markTraces(view) {
   const trace = newTicks({}, 8);
-  const colours = data.timelines.looks.find((look) => look.word === "forward").faces;
   for (const panel of shownPanels) {
     for (const [kind, place] of Object.entries(panel.strips)) {
       const { time, batch, requests } = panel.run.marks[kind];
       time.forEach((at, index) => view.has(at, 0) &&
-        tick(trace, at, place.middle, colourOf(panel.run, batch[index], colours), `<b>${kind}</b>: ${requests[index]}<br>at ${written(at)}`));
+        tick(trace, at, place.middle, colorOf(panel.run, batch[index], BATCH_COLORS),
+          `<b>${kind}</b>: ${requests[index]}<br>at ${written(at)}`));
     }
   }
   return [trace];
@@ -294,15 +295,14 @@ function markTraces(view) {
 // Names and lengths where they have room at this zoom; plotly would measure every bar for it. They stand in traces
 // of their own, so that the legend hides them with their bars.
 function labelTraces(view) {
-  const { looks } = data.timelines;
-  const traces = [...looks, BUBBLE].map((look) => newLabels(look.word));
+  const traces = [...STYLES, BUBBLE].map((style) => newLabels(style.word));
   eachSpan(view, (panel, index) => {
     const { start, length, stage, batch } = panel.run.spans;
-    const look = looks[stage[index]];
+    const style = STYLES[stage[index]];
     const place = placeOf(panel, index);
-    if (!look.named || place.room * ROW_PX < LABEL_PX) return;
-    const colour = colourOf(panel.run, batch[index], look.inks);
-    label(traces[stage[index]], view, start[index], length[index], place.middle, [panel.run.batches.label[batch[index]]], colour);
+    if (!style.named || place.room * ROW_PX < LABEL_PX) return;
+    const color = colorOf(panel.run, batch[index], style.inks);
+    label(traces[stage[index]], view, start[index], length[index], place.middle, [panel.run.batches.label[batch[index]]], color);
   });
   eachBubble(view, (panel, start, length) =>
     label(traces.at(-1), view, start, length, streams(panel).middle, [`${rounded(length)} ms`, rounded(length)], BUBBLE.ink));
@@ -315,12 +315,12 @@ function newLabels(legendgroup) {
 }
 
 // Write the longest of the texts that fits into the visible part of a bar.
-function label(trace, view, start, length, y, texts, colour) {
+function label(trace, view, start, length, y, texts, color) {
   const left = Math.max(ms(start), view.from), right = Math.min(ms(start + length), view.to);
   const text = texts.find((each) => each.length * LETTER_PX + 2 <= (right - left) * view.perMs);
   if (text === undefined) return;
   trace.x.push((left + right) / 2);
   trace.y.push(y);
   trace.text.push(text);
-  trace.textfont.color.push(colour);
+  trace.textfont.color.push(color);
 }

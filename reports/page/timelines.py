@@ -7,18 +7,28 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from impl.timeline import Span
+from impl.timeline import STAGES, Span, Timeline
+from reports.bar_styles import (
+    BAR_STYLES,
+    BATCH_COLORS,
+    BUBBLE,
+    BUBBLE_LEGEND,
+    BUBBLE_MEANING,
+    INSTANTS,
+    KIND_WORDS,
+    LEGEND_COLOR,
+    BarStyle,
+    in_ms,
+    text_color,
+)
 from reports.files import FileError
 from reports.measure import case_id
 from reports.page.data import CaseRow
-from reports.page.traces import Trace, read_trace
+from reports.page.traces import Batch, Trace, read_trace
 from reports.regression.results import Key, ResultFile
 from reports.regression.sides import REFERENCE
-from reports.trace import trace_path
-from reports.white_box.bars import INSTANTS, LEGEND_COLOR, LOOKS, Look
-from reports.white_box.rows import Kind, Mark, Row, batch_names, bubbles, clusters, rows_of, spelled
-from reports.white_box.style import BATCH_COLORS, in_ms, text_color
-from reports.white_box.timeline import KIND_WORDS
+from reports.rows import Kind, Mark, Row, batch_names, bubbles, clusters, rows_of, spelled
+from reports.trace import ARRIVAL, FIRST_TOKEN, trace_path
 
 MAX_SPANS = 4_000
 """Of a case; more would make pages that open slowly, and bars that stutter when they are moved."""
@@ -26,14 +36,21 @@ MAX_MARKS = 4_000
 """Of a kind in a case."""
 MAX_NAMED_CASES = 3
 """In a message."""
-STAGES = tuple(LOOKS)
+BUBBLE_STYLE = {
+    "word": BUBBLE_LEGEND,
+    "hover": f"<b>{BUBBLE}</b>: {BUBBLE_MEANING}",
+    "legend": ["#fbe3df", "#c8756b"],
+    "ink": "#8a2318",
+}
+"""The inside and the outline of its box, and the color of its length."""
 
 
 def timelines(cases: Sequence[CaseRow], files: Sequence[ResultFile], folder: Path) -> dict[str, Any]:
     """Return the timelines of all cases that have a trace in a folder.
 
     Returns:
-        "looks": of each stage; "cases": by index in `cases`, see `_timeline`, and with it "reference": the index of
+        "styles": of each stage; "bubble": its style; "colors": of batches, for marks; "strips": the kinds of marks
+        above and below the rows; "cases": by index in `cases`, see `_timeline`, and with it "reference": the index of
         the case to draw beneath, or None.
 
     Raises:
@@ -47,7 +64,13 @@ def timelines(cases: Sequence[CaseRow], files: Sequence[ResultFile], folder: Pat
         reference = traced.get(Key(case.key.device, case_id(case.experiment, REFERENCE)))
         shown = _timeline(trace, _rounds_ns(files, case.key))
         found[index] = {**shown, "reference": None if reference == index else reference}
-    return {"looks": [_look(look) for look in LOOKS.values()], "cases": found}
+    return {
+        "styles": [_style(BAR_STYLES[stage]) for stage in STAGES],
+        "bubble": BUBBLE_STYLE,
+        "colors": BATCH_COLORS,
+        "strips": {"above": ARRIVAL, "below": FIRST_TOKEN},
+        "cases": found,
+    }
 
 
 def _paths(cases: Sequence[CaseRow], folder: Path) -> dict[int, Path]:
@@ -76,18 +99,18 @@ def _rounds_ns(files: Sequence[ResultFile], key: Key) -> set[float | None]:
     return {each.get("total_ns") for file in files if key in file.cases for each in file.cases[key].rounds}
 
 
-def _look(look: Look) -> dict[str, Any]:
+def _style(style: BarStyle) -> dict[str, Any]:
     """Return the colors of a stage for each color of a batch, and its hatch as plotly spells it."""
-    faces = [look.face(color) for color in BATCH_COLORS]
+    faces = [style.face(color) for color in BATCH_COLORS]
     return {
-        "word": look.word,
+        "word": style.word,
         "faces": faces,
-        "edges": [look.edge(color) for color in BATCH_COLORS],
+        "edges": [style.edge(color) for color in BATCH_COLORS],
         "inks": [text_color(face) for face in faces],
-        "legend": [look.face(LEGEND_COLOR), look.edge(LEGEND_COLOR)],
-        "hatch": look.hatch[0] if look.hatch else "",
-        "height": look.height,
-        "named": look.has_label,
+        "legend": [style.face(LEGEND_COLOR), style.edge(LEGEND_COLOR)],
+        "hatch": style.hatch[0] if style.hatch else "",
+        "height": style.height,
+        "named": style.has_label,
     }
 
 
@@ -103,7 +126,8 @@ def _timeline(trace: Trace, rounds_ns: set[float | None]) -> dict[str, Any]:
     """
     kept = sorted(trace.spans, key=attrgetter("start_ns", "end_ns"))[:MAX_SPANS]
     # A copy or a wait without time did not happen.
-    timeline = trace.timeline([span for span in kept if span.end_ns > span.start_ns or span.stage in INSTANTS])
+    shown = [span for span in kept if span.end_ns > span.start_ns or span.stage in INSTANTS]
+    timeline = Timeline(start_ns=0, spans=shown)
     rows = rows_of(timeline, seen_share=0)  # a reader can zoom in
     gaps = bubbles(timeline, seen_share=0)
     batches = {each: index for index, each in enumerate(dict.fromkeys(span.batch_id for span in kept))}
@@ -141,20 +165,20 @@ def _spans(rows: Sequence[Row], batches: Mapping[int, int]) -> dict[str, list[in
 
 
 def _batches(trace: Trace, ids: Sequence[int]) -> dict[str, list[Any]]:
-    names = batch_names(trace.timeline([]))
+    names = batch_names({each: batch.request_ids for each, batch in trace.batches.items()})
     found = [trace.batches[each] for each in ids]
     return {
         "id": list(ids),
-        "size": [trace.sizes[each] for each in ids],
-        "tokens": [each.num_tokens for each in found],
-        "requests": [_named(each.request_ids, trace.sizes[each.batch_id]) for each in found],
+        "size": [batch.size for batch in found],
+        "tokens": [batch.num_tokens for batch in found],
+        "requests": [_named(batch) for batch in found],
         "label": [names[each].short for each in ids],
     }
 
 
-def _named(request_ids: Sequence[int], size: int) -> str:
-    more = size - len(request_ids)
-    return spelled(request_ids) + (f" and {more:,} more" if more else "")
+def _named(batch: Batch) -> str:
+    more = batch.size - len(batch.request_ids)
+    return spelled(batch.request_ids) + (f" and {more:,} more" if more else "")
 
 
 def _marks(marks: Sequence[Mark], batches: Mapping[int, int]) -> dict[str, list[Any]]:

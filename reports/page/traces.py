@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from impl.timeline import Span, Taken, Timeline
+from impl.timeline import STAGES, Span
 from reports.files import FileError
+from reports.rows import Mark
 from reports.trace import ARRIVAL, FIRST_TOKEN, LAST_LINE, MAX_NAMED_REQUESTS
-from reports.white_box.bars import LOOKS
-from reports.white_box.rows import Mark
 
 REMEDY = "write it again with: pytest perf --trace-dir DIR"
 LARGEST = 2**53
@@ -21,6 +20,17 @@ LONGEST_HEAD = 1000
 """Letters of the first line, beyond which the file is another tool's."""
 IGNORED = ("s", "f", "C")
 """Arrows and counters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch, without the time at which it was taken, which no trace tells."""
+
+    num_tokens: int
+    size: int
+    """In requests."""
+    request_ids: tuple[int, ...]
+    """All, or the first of a large batch."""
 
 
 @dataclass(slots=True)
@@ -32,15 +42,9 @@ class Trace:
     num_spans: int
     """Of the run; a trace of a very long one holds only the earliest."""
     spans: list[Span] = field(default_factory=list)
-    batches: dict[int, Taken] = field(default_factory=dict)
-    """By id, all without time (0); of a large batch only the first requests are named."""
-    sizes: dict[int, int] = field(default_factory=dict)
-    """Requests of each batch."""
+    batches: dict[int, Batch] = field(default_factory=dict)
+    """By id."""
     marks: dict[str, list[Mark]] = field(default_factory=lambda: {kind: [] for kind in (ARRIVAL, FIRST_TOKEN)})
-
-    def timeline(self, spans: list[Span]) -> Timeline:
-        """Return some of the spans as a timeline."""
-        return Timeline(start_ns=0, spans=spans, taken=list(self.batches.values()))
 
 
 def read_trace(path: Path) -> Trace:
@@ -92,14 +96,12 @@ def _add_span(trace: Trace, lanes: Mapping[tuple[int, int], str], event: Mapping
     if track not in lanes:
         raise _unusable(event, "tid", "a thread that an earlier line names")
     stage = _text(event, "cat")
-    if stage not in LOOKS:
-        raise _unusable(event, "cat", f"one of {', '.join(LOOKS)}")
+    if stage not in STAGES:
+        raise _unusable(event, "cat", f"one of {', '.join(STAGES)}")
     about = _mapping(event, "args")
     batch_id, size = _whole(about, "batch"), _whole(about, "size")
     if batch_id not in trace.batches:
-        requests = _requests(about, size)
-        trace.batches[batch_id] = Taken(batch_id, 0, _whole(about, "tokens"), requests)
-        trace.sizes[batch_id] = size
+        trace.batches[batch_id] = Batch(_whole(about, "tokens"), size, _requests(about, size))
     start_ns = _ns(event, "ts")
     trace.spans.append(Span(lanes[track], stage, batch_id, start_ns, start_ns + _ns(event, "dur")))
 

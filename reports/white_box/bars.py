@@ -1,63 +1,37 @@
-"""Draws spans as bars: the color is the batch's, lightness and hatch are the stage's."""
+"""Draws spans as bars, with names, bubbles and waits, and explains them in a legend."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, LockWait, Span
+from impl.timeline import LockWait, Span
+from reports.bar_styles import (
+    BAR_STYLES,
+    BUBBLE,
+    BUBBLE_LEGEND,
+    INSTANTS,
+    LEGEND_COLOR,
+    BarStyle,
+    color_of,
+    in_ms,
+    mixed,
+    text_color,
+)
+from reports.rows import BatchName, Row
 from reports.white_box.canvas import Canvas
-from reports.white_box.rows import BatchName, Row
-from reports.white_box.style import BATCH_COLORS, LABEL_PT, SMALL_PT, in_ms, mixed, text_color, text_width_pt
+from reports.white_box.style import LABEL_PT, SMALL_PT, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How a stage's bars look: a share of white (or black) in the batch's color, a hatch, a share of the height."""
-
-    word: str
-    white: float = 0.0
-    black: float = 0.0
-    hatch: str | None = None
-    height: float = 1.0
-    is_gray: bool = False
-    has_label: bool = True
-
-    def face(self, color: str) -> str:
-        """Return the color of a bar's inside."""
-        return "#ffffff" if self.is_gray else mixed(mixed(color, "#ffffff", self.white), "#000000", self.black)
-
-    def edge(self, color: str) -> str:
-        """Return the color of a bar's outline and hatch."""
-        return "#8c8c8c" if self.is_gray else mixed(color, "#000000", 0.25 if self.white else 0.45)
-
-
-LOOKS: Mapping[str, Look] = {
-    PRE: Look("pre", white=0.62),
-    LAUNCH: Look("launch", black=0.5),
-    FORWARD: Look("forward"),
-    COPY: Look("copy", white=0.62, hatch="----"),
-    POST: Look("post", white=0.62, hatch="////"),
-    SYNCHRONIZE: Look("waits for the GPU", hatch="\\\\\\\\", height=0.3, is_gray=True, has_label=False),
-}
-INSTANTS = (PRE, LAUNCH, FORWARD, POST)
-"""Drawn as a line if they take no time; a copy or a wait without time did not happen."""
 LOCK_COLOR = "#000000"
 BUBBLE_COLOR = "#ffffff"
 MAX_OUTLINED = 300
 """Of more spans in a row, outlines would cover the bars; of fewer, they show a bar that is too narrow to be seen."""
-LEGEND_COLOR = "#8c8c8c"
-
-
-def color_of(batch_id: int) -> str:
-    """Return a batch's color; they come round again."""
-    return BATCH_COLORS[batch_id % len(BATCH_COLORS)]
 
 
 def draw_row(canvas: Canvas, row: Row, top: float, height: float, names: Mapping[int, BatchName]) -> None:
@@ -68,7 +42,7 @@ def draw_row(canvas: Canvas, row: Row, top: float, height: float, names: Mapping
         visible = [span for span in track if canvas.is_visible(span.start_ns, span.end_ns)]
         _draw_track(canvas, row, visible, top + index * share, share - (1 if len(row.tracks) > 1 else 0))
         for span in visible:
-            if LOOKS[span.stage].has_label and share >= LABEL_PT + 1:
+            if BAR_STYLES[span.stage].has_label and share >= LABEL_PT + 1:
                 _write_name(canvas, span, top + (index + 0.5) * share, names[span.batch_id], widest)
 
 
@@ -81,7 +55,7 @@ def _draw_track(canvas: Canvas, row: Row, spans: list[Span], top: float, height:
         chosen[span.stage, color_of(span.batch_id)].append(span)
     is_dense = len(spans) > MAX_OUTLINED
     for (stage, color), found in bars.items():
-        bodies = _add_bars(canvas, found, LOOKS[stage], color, top, height, f"{row.name}: {stage}")
+        bodies = _add_bars(canvas, found, BAR_STYLES[stage], color, top, height, f"{row.name}: {stage}")
         bodies.set_linewidth(0.1 if is_dense else 0.6)
     for (stage, color), found in instants.items():
         if stage in INSTANTS:
@@ -89,18 +63,18 @@ def _draw_track(canvas: Canvas, row: Row, spans: list[Span], top: float, height:
 
 
 def _add_bars(
-    canvas: Canvas, spans: list[Span], look: Look, color: str, top: float, height: float, label: str
+    canvas: Canvas, spans: list[Span], style: BarStyle, color: str, top: float, height: float, label: str
 ) -> PolyCollection:
     from matplotlib.collections import PolyCollection
 
-    upper = top + (1 - look.height) / 2 * height
-    lower = upper + look.height * height
+    upper = top + (1 - style.height) / 2 * height
+    lower = upper + style.height * height
     corners = []
     for span in spans:
         left, right = canvas.x(span.start_ns), canvas.x(span.end_ns)
         corners.append([(left, upper), (right, upper), (right, lower), (left, lower)])
-    edge = look.edge(color)
-    found = PolyCollection(corners, facecolors=look.face(color), edgecolors=edge, hatch=look.hatch, zorder=3)
+    edge = style.edge(color)
+    found = PolyCollection(corners, facecolors=style.face(color), edgecolors=edge, hatch=style.hatch, zorder=3)
     found.set_label(label)
     canvas.axes.add_collection(found, autolim=False)
     return found
@@ -141,9 +115,9 @@ def _write_name(canvas: Canvas, span: Span, y: float, name: BatchName, widest: _
         text, size_pt = name.number, SMALL_PT
     else:
         return
-    look = LOOKS[span.stage]
-    face = look.face(color_of(span.batch_id))
-    box = {"facecolor": face, "edgecolor": "none", "pad": 0.8} if look.hatch else None
+    style = BAR_STYLES[span.stage]
+    face = style.face(color_of(span.batch_id))
+    box = {"facecolor": face, "edgecolor": "none", "pad": 0.8} if style.hatch else None
     color = text_color(face)
     canvas.write_inside(span.start_ns, span.end_ns, y, text, size=size_pt, color=color, bbox=box, zorder=5)
 
@@ -163,7 +137,7 @@ def draw_bubbles(canvas: Canvas, bubbles: list[tuple[int, int]], top: float, hei
     canvas.axes.add_collection(found, autolim=False)
     for start_ns, end_ns in visible:
         length = in_ms(end_ns - start_ns)
-        choices = ((f"bubble {length} ms", LABEL_PT, 4), (f"{length} ms", LABEL_PT, 4), (length, SMALL_PT, 2))
+        choices = ((f"{BUBBLE} {length} ms", LABEL_PT, 4), (f"{length} ms", LABEL_PT, 4), (length, SMALL_PT, 2))
         for text, size_pt, margin_pt in choices:
             if text_width_pt(text, size_pt) + margin_pt <= canvas.width_pt(start_ns, end_ns):
                 canvas.write_inside(start_ns, end_ns, top + height / 2, text, size=size_pt, zorder=5)
@@ -194,18 +168,16 @@ def legend_handles(stages: set[str], lasting: set[str], *, has_bubbles: bool, ha
 
     found = [
         Patch(
-            facecolor=look.face(LEGEND_COLOR),
-            edgecolor=look.edge(LEGEND_COLOR),
-            hatch=look.hatch,
-            label=look.word if stage in lasting else f"{look.word} (a line: takes no time)",
+            facecolor=style.face(LEGEND_COLOR),
+            edgecolor=style.edge(LEGEND_COLOR),
+            hatch=style.hatch,
+            label=style.word if stage in lasting else f"{style.word} (a line: takes no time)",
         )
-        for stage, look in LOOKS.items()
+        for stage, style in BAR_STYLES.items()
         if stage in lasting or (stage in stages and stage in INSTANTS)
     ]
     if has_bubbles:
-        found.append(
-            Patch(facecolor=BUBBLE_COLOR, edgecolor="#000000", linestyle="dashed", label="bubble (ms): no forward runs")
-        )
+        found.append(Patch(facecolor=BUBBLE_COLOR, edgecolor="#000000", linestyle="dashed", label=BUBBLE_LEGEND))
     if has_lock_waits:
         found.append(Patch(facecolor=LOCK_COLOR, label="waits for the GIL or a core"))
     return found

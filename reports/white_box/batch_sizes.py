@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from impl.checks import require_whole
 from impl.errors import SettingError
 from impl.metrics import ForwardMetrics, Metrics
+from reports.bar_styles import BATCH_COLORS, mixed
 from reports.white_box.style import (
-    BATCH_COLORS,
     FAINT_COLOR,
     GRID_COLOR,
     LABEL_PT,
     POINTS_PER_INCH,
     SMALL_PT,
     literal,
-    mixed,
     new_figure,
     plural,
     shortened,

@@ -1,4 +1,4 @@
-"""Colors, numbers and names as the pictures of runs show them."""
+"""Colors, texts and figures as the pictures of runs show them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS_PER_INCH = 72
-BATCH_COLORS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
-"""Of Okabe and Ito's palette, which colour-blind readers can tell; neighbours differ in lightness too."""
 WORSE_COLOR, BETTER_COLOR = "#d55e00", "#0072b2"
 TOTAL_COLOR = "#7f7f7f"
 GRID_COLOR = "#e2e2e2"
@@ -51,28 +49,6 @@ def new_figure(width_in: float, height_in: float) -> Figure:
     figure = Figure(figsize=(width_in, height_in))
     FigureCanvasAgg(figure)
     return figure
-
-
-def mixed(color: str, other: str, share: float) -> str:
-    """Return a color, as "#0072b2", with a share, from 0 to 1, of another one in it."""
-    pairs = zip(_channels(color), _channels(other), strict=True)
-    return "#" + "".join(f"{round((1 - share) * a + share * b):02x}" for a, b in pairs)
-
-
-def text_color(background: str) -> str:
-    """Return black or white, whichever reads better."""
-    red, green, blue = _channels(background)
-    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 * 255 else "#ffffff"
-
-
-def _channels(color: str) -> bytes:
-    return bytes.fromhex(color[1:])
-
-
-def in_ms(time_ns: float) -> str:
-    """Write a time, given in nanoseconds, in milliseconds with three digits; whole milliseconds from one second on."""
-    time_ms = time_ns / 1e6
-    return f"{time_ms:,.0f}" if abs(time_ms) >= 999.5 else f"{time_ms:.3g}"
 
 
 def plural(number: int, word: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from impl.checks import require_whole
@@ -10,10 +11,10 @@ from impl.gpu_time import GpuCause, split_gpu_time
 from impl.metrics import measure
 from impl.timeline import LockWait, Timeline
 from impl.workload import Workload
-from reports.white_box.bars import color_of, draw_bubbles, draw_lock_waits, draw_row, legend_handles
-from reports.white_box.canvas import RIGHT_PT, WIDTH_PT, Canvas, new_canvas
-from reports.white_box.rows import (
+from reports.bar_styles import KIND_WORDS, color_of, in_ms
+from reports.rows import (
     SEEN_SHARE,
+    BatchName,
     Kind,
     Mark,
     Row,
@@ -25,11 +26,12 @@ from reports.white_box.rows import (
     rows_of,
     spelled,
 )
+from reports.white_box.bars import draw_bubbles, draw_lock_waits, draw_row, legend_handles
+from reports.white_box.canvas import RIGHT_PT, WIDTH_PT, Canvas, new_canvas
 from reports.white_box.style import (
     FAINT_COLOR,
     LABEL_PT,
     POINTS_PER_INCH,
-    in_ms,
     literal,
     plural,
     shortened,
@@ -45,7 +47,6 @@ TITLE_PT, NAME_PT = 12.0, 9.0
 LONGEST_NAME_PT = 150.0
 NEAR_PT = 5.0
 """Ticks as close as this share one name."""
-KIND_WORDS = {Kind.THREAD: "thread", Kind.STREAM: "stream", Kind.COPIES: "GPU"}
 ARRIVALS, FIRST_TOKENS = "arrivals", "first tokens"
 
 
@@ -66,9 +67,10 @@ def draw_timeline(timeline: Timeline, workload: Workload, *, title: str, until_n
         require_whole("until_ns", until_ns, at_least=1, unit="nanoseconds")
     with styled():
         rows = rows_of(timeline)
+        names = batch_names({taken.batch_id: taken.request_ids for taken in timeline.taken})
         canvas = _new_canvas(timeline, rows, until_ns)
-        _draw_rows(canvas, timeline, workload, rows)
-        _explain(canvas, timeline, rows)
+        _draw_rows(canvas, timeline, workload, rows, names)
+        _explain(canvas, timeline, rows, names)
         _entitle(canvas, title, _subtitle(timeline, workload, canvas))
         return canvas.figure
 
@@ -89,8 +91,9 @@ def _name(row: Row) -> str:
     return f"{KIND_WORDS[row.kind]} {shortened(literal(row.name), LONGEST_NAME_PT, NAME_PT)}"
 
 
-def _draw_rows(canvas: Canvas, timeline: Timeline, workload: Workload, rows: list[Row]) -> None:
-    texts = batch_names(timeline)
+def _draw_rows(
+    canvas: Canvas, timeline: Timeline, workload: Workload, rows: list[Row], names: Mapping[int, BatchName]
+) -> None:
     locks: dict[str, list[LockWait]] = defaultdict(list)
     for wait in timeline.lock_waits:
         locks[wait.lane].append(wait)
@@ -100,7 +103,7 @@ def _draw_rows(canvas: Canvas, timeline: Timeline, workload: Workload, rows: lis
     tops = [STRIP_PT + GAP_PT + index * (ROW_PT + GAP_PT) for index in range(len(rows))]
     for row, top in zip(rows, tops, strict=True):
         canvas.axes.axhspan(top, top + ROW_PT, color="#f4f4f4", linewidth=0, zorder=0)
-        draw_row(canvas, row, top, ROW_PT, texts)
+        draw_row(canvas, row, top, ROW_PT, names)
         if row.kind is Kind.THREAD and locks[row.name]:
             draw_lock_waits(canvas, locks[row.name], top, ROW_PT)
     _draw_bubbles(canvas, timeline, [top for row, top in zip(rows, tops, strict=True) if row.kind is Kind.STREAM])
@@ -160,7 +163,7 @@ def _subtitle(timeline: Timeline, workload: Workload, canvas: Canvas) -> str:
     return "; ".join(parts)
 
 
-def _explain(canvas: Canvas, timeline: Timeline, rows: list[Row]) -> None:
+def _explain(canvas: Canvas, timeline: Timeline, rows: list[Row], names: Mapping[int, BatchName]) -> None:
     shown = [span for row in rows for span in row.spans if canvas.is_visible(span.start_ns, span.end_ns)]
     handles = legend_handles(
         {span.stage for span in shown},
@@ -177,7 +180,7 @@ def _explain(canvas: Canvas, timeline: Timeline, rows: list[Row]) -> None:
         fontsize=NAME_PT,
     )
     legend.set_zorder(1)
-    is_plain = all(name.full == name.short for name in batch_names(timeline).values())
+    is_plain = all(name.full == name.short for name in names.values())
     words = "r2 or 2: request 2" if is_plain else "B2 or 2: batch 2; r5: request 5; colors tell batches apart"
     height_pt = canvas.figure.get_figheight() * POINTS_PER_INCH
     canvas.figure.text(

@@ -1,4 +1,4 @@
-"""What a timeline's picture shows, as data: rows of spans, bubbles, names of batches, marks at times."""
+"""What is shown of a timeline, as data: rows of spans, bubbles, names of batches, marks at times."""
 
 from __future__ import annotations
 
@@ -111,19 +111,22 @@ def bubbles(timeline: Timeline, *, seen_share: float = SEEN_SHARE) -> list[tuple
     return [gap for gap in gaps if gap[1] - gap[0] >= seen_ns]
 
 
-def batch_names(timeline: Timeline) -> Mapping[int, BatchName]:
-    """Return what may stand in a batch's bars: "B" is a batch, "r" a request.
+def batch_names(batches: Mapping[int, Sequence[int]]) -> Mapping[int, BatchName]:
+    """Return what may stand in the bars of each batch: "B" is a batch, "r" a request.
 
     Where every batch is one request and every request one batch, its request says all.
+
+    Args:
+        batches: the requests of each, by its id.
     """
-    uses = Counter(request for taken in timeline.taken for request in taken.request_ids)
-    is_plain = all(len(taken.request_ids) == 1 for taken in timeline.taken) and set(uses.values()) <= {1}
+    uses = Counter(request for requests in batches.values() for request in requests)
+    is_plain = all(len(requests) == 1 for requests in batches.values()) and set(uses.values()) <= {1}
     found = {}
-    for taken in timeline.taken:
-        requests = spelled(taken.request_ids)
-        batch = f"B{taken.batch_id}"
-        full, short = (requests, requests) if is_plain else (f"{batch}: {requests}", batch)
-        found[taken.batch_id] = BatchName(full, short, short[1:])
+    for batch_id, requests in batches.items():
+        named = spelled(requests)
+        batch = f"B{batch_id}"
+        full, short = (named, named) if is_plain else (f"{batch}: {named}", batch)
+        found[batch_id] = BatchName(full, short, short[1:])
     return found
 
 
