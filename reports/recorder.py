@@ -93,8 +93,7 @@ class Recorder:
             what = f"{failed} failed" if self._failed else f"pytest ends with {int(status)}"
             return False, [f"baselines not updated: {what}, and a failing run never becomes a baseline"]
         notes = []
-        ran = (record for record in self._claims.values() if record.verdict != Verdict.NOT_RUN.value)
-        devices = {case.device for case in self._cases.values()} | {claim.device for claim in ran}
+        devices = self._devices()
         is_complete = True
         for device in sorted(devices):
             try:
@@ -105,6 +104,11 @@ class Recorder:
         if not devices:
             notes.append("baselines not updated: no case and no claim ran")
         return is_complete, notes
+
+    def _devices(self) -> set[str]:
+        """Return the devices on which anything ran."""
+        ran = (record for record in self._claims.values() if record.verdict != Verdict.NOT_RUN.value)
+        return {case.device for case in self._cases.values()} | {claim.device for claim in ran}
 
     def _update_device(self, device: str) -> str:
         facts = describe(device)
@@ -163,8 +167,7 @@ class Recorder:
         keys = (*self._claims, *self._cases, *self._predictions)
         for device in sorted({device for *_, device in keys}):
             self._print_device(terminalreporter, device)
-        ran = (record for record in self._claims.values() if record.verdict != Verdict.NOT_RUN.value)
-        devices = {case.device for case in self._cases.values()} | {claim.device for claim in ran}
+        devices = self._devices()
         missing = missing_tools(devices, wants_cupti=self._config.option.torch_profiler)
         for note in dict.fromkeys((*self._notes, *missing)):
             terminalreporter.write_line(note)
