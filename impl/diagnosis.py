@@ -83,7 +83,7 @@ def diagnose(timeline: Timeline, workload: Workload) -> Diagnosis:
         return Diagnosis(Finding.ON, len(late), len(findings), None)
     [(commonest, _)] = Counter(each for each, _ in late).most_common(1)
     waited = next((span for each, span in late if each is commonest), None)
-    where = None if waited is None else timeline.call_sites[waited.lane, waited.stage]
+    where = None if waited is None else timeline.call_site(waited)
     return Diagnosis(commonest, len(late), len(findings), where)
 
 

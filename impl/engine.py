@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import Protocol, TypeVar
 
 from impl.batching import Batching
@@ -55,6 +56,8 @@ class Engine:
         self._num_arrived = 0
         self._num_batches = 0
         self._synchronized: list[Flight] = []
+        self._sites: dict[tuple[str, str], tuple[CodeType, int]] = {}
+        """Where each thread called each stage last."""
         self._waiters: dict[int, str] = {}
         """Which thread synchronizes which batch."""
         self._num_empty_polls = 0
@@ -233,9 +236,12 @@ class Engine:
         end_ns = self.now_ns()
         lane = self._runtime.thread_name()
         self.timeline.spans.append(Span(lane, stage, batch.id, start_ns, end_ns))
-        if (lane, stage) not in self.timeline.call_sites:
-            caller = sys._getframe(2)  # of the method whose stage ends here
-            self.timeline.call_sites[lane, stage] = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        caller = sys._getframe(2)  # of the method whose stage ends here, which has to call this one itself
+        site = caller.f_code, caller.f_lasti
+        if self._sites.get((lane, stage)) != site:  # the line is looked up only where the place changes
+            self._sites[lane, stage] = site
+            place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+            self.timeline.call_sites.setdefault((lane, stage), []).append((batch.id, place))
         if self._ranges is not None:
             self._ranges.pop()
         return end_ns

@@ -70,8 +70,8 @@ class Timeline:
     taken: list[Taken] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     lock_waits: list[LockWait] = field(default_factory=list)
-    call_sites: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Where the scheduler calls a stage, "file:line", by lane and stage: the first place seen."""
+    call_sites: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
+    """Where the scheduler calls a stage, "file:line", by lane and stage: each place with the batch from which on."""
     late_ns: int = 0
     """Longest time by which an arrival reached a waiting scheduler too late."""
 
@@ -81,6 +81,11 @@ class Timeline:
         if self.start_ns is None:
             raise RunFailed("the scheduler never called engine.next_batch")
         return self.start_ns
+
+    def call_site(self, span: Span) -> str:
+        """Return where the scheduler called a host stage, as "file:line"."""
+        places = self.call_sites[span.lane, span.stage]
+        return next(place for batch_id, place in reversed(places) if batch_id <= span.batch_id)
 
     def stage(self, stage: str) -> list[Span]:
         """Return a stage's spans in order of start."""

@@ -24,6 +24,12 @@ def foreign_share(result: Result, request: int, *expected: Cause) -> float:
     return 1 - known_ns / service_ns
 
 
+def unexplained_share(result: Result) -> float:
+    """Return the share of all requests' TTFT that has no cause."""
+    found = attribute(result.timeline, result.scenario.workload)
+    return sum(each.parts.get(Cause.UNEXPLAINED, 0) for each in found) / sum(each.ttft_ns for each in found)
+
+
 def gpu_time_ns(result: Result, cause: GpuCause) -> int:
     """Return the GPU time that is due to a cause, in nanoseconds."""
     return split_gpu_time(result.timeline, result.scenario.workload).get(cause, 0)

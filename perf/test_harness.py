@@ -38,8 +38,9 @@ NUM_RECORDED = 600
 RECORDING_ROUNDS = 5
 MOST_RECORDING = 0.04
 NUM_STAGES = 20_000
-MOST_FOR_RANGES = 0.1
-"""Share of what a stage costs the host that NVTX may add while no tool listens: the noise of the comparison."""
+MOST_FOR_RANGES = 0.5
+"""Share of what a stage costs the host that NVTX may add while no tool listens: the noise of a busy machine. A range
+on nvtx's stand-in for a domain would add more than the stage itself."""
 
 
 @pytest.mark.parametrize("batching", [Single(), Dynamic(32)], ids=["single", "dynamic"])

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file atomically: either the whole new file is there afterwards, or the old one.
+    """Write a file atomically, as `write_chunks` does.
+
+    Raises:
+        FileError: if the folder cannot be written, or has no room.
+    """
+    write_chunks(path, (data,))
+
+
+def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file atomically, piece by piece: either the whole new file is there afterwards, or the old one.
 
     What is no regular file, as a device or a pipe, cannot be replaced and is written to; a symbolic link stays one.
 
@@ -132,21 +142,22 @@ def write_bytes(path: Path, data: bytes) -> None:
         FileError: if the folder cannot be written, or has no room.
     """
     try:
-        _replace(path, data)
+        _replace(path, chunks)
     except OSError as error:
         raise FileError(f"{path}: not written: {error}; make the folder writable") from error
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, chunks: Iterable[bytes]) -> None:
     if path.exists() and not path.is_file():
-        path.write_bytes(data)
+        with path.open("wb") as file:
+            file.writelines(chunks)
         return
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(chunks)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

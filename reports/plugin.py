@@ -83,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.torch_profiler and config.option.trace_dir is None:
         raise pytest.UsageError("--torch-profiler writes traces: say where, with --trace-dir DIR")
     if config.option.trace_dir is not None:
+        if not config.option.trace_dir.name:  # "" and "." are this folder
+            raise pytest.UsageError(f"--trace-dir {str(config.option.trace_dir)!r}: give traces a folder of their own")
         try:
             require_writable(config.option.trace_dir)  # before the run, not after it
         except FileError as error:

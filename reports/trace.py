@@ -13,7 +13,7 @@ from typing import Any
 
 from impl.experiment import Result
 from impl.timeline import COPY, FORWARD, LAUNCH, POST, Span, Timeline
-from reports.files import require_writable, safe_name, write_text
+from reports.files import require_writable, safe_name, write_chunks
 from reports.rows import arrivals, first_tokens
 
 HOST, GPU = 1, 2
@@ -52,16 +52,24 @@ def write_trace(result: Result, path: Path) -> str | None:
     require_writable(path.parent)
     spans = sorted(result.timeline.spans, key=attrgetter("start_ns"))
     kept = spans[:MAX_SPANS]
-    lines = ",\n".join(json.dumps(event, ensure_ascii=True) for event in _events(result, kept))
-    about = {"total_ns": result.metrics.summary.total_ns, "num_spans": len(spans)}
-    head = f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
-    write_text(path, f"{head}\n{lines}\n{LAST_LINE}\n")
+    write_chunks(path, _lines(result, kept, num_spans=len(spans)))
     if len(kept) == len(spans):
         return None
     return (
         f"{path.stem}: {len(kept):,} of {len(spans):,} spans are in the trace, the earliest ones, and of marks and "
         "counters what belongs to them; a viewer takes no more"
     )
+
+
+def _lines(result: Result, kept: Sequence[Span], *, num_spans: int) -> Iterator[bytes]:
+    """Yield the file line by line: as one text, a long trace would take a gigabyte."""
+    about = {"total_ns": result.metrics.summary.total_ns, "num_spans": num_spans}
+    yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": [\n'.encode()
+    separator = ""
+    for event in _events(result, kept):
+        yield f"{separator}{json.dumps(event, ensure_ascii=True)}".encode()
+        separator = ",\n"
+    yield f"\n{LAST_LINE}\n".encode()
 
 
 def _events(result: Result, spans: Sequence[Span]) -> Iterator[Event]:

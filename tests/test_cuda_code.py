@@ -9,9 +9,11 @@ import pytest
 pytest.importorskip("torch")
 
 from impl.batching import Continuous, Dynamic
+from impl.core import Flight
 from impl.costs import Costs, cost_ms
 from impl.device.protocol import ArticleMatmuls, DeviceSettings, LaunchBlocks, Matmuls
 from impl.engine import Engine
+from impl.errors import ProtocolError
 from impl.machines import CudaMachine
 from impl.schedulers import SCHEDULERS
 from impl.timeline import FORWARD
@@ -73,3 +75,19 @@ def test_a_failed_run_gives_everything_back_too(machine: CudaMachine) -> None:
     resources = machine.resources
     assert len(resources._free_slots) == resources._num_slots == 3
     assert len(resources._free_events) == 3
+
+
+def test_times_are_not_read_once_another_run_may_have_the_events(machine: CudaMachine) -> None:
+    kept: list[Flight] = []
+
+    def keeps(engine: Engine) -> None:
+        stream = engine.stream("engine")
+        while (batch := engine.next_batch()) is not None:
+            engine.pre(batch, stream)
+            kept.append(engine.launch(batch, stream))
+            engine.synchronize(kept[-1])
+            engine.post(kept[-1])
+
+    attempt(keeps, scenario(costs=SHORT), machine)
+    with pytest.raises(ProtocolError, match="read after its run has ended"):
+        kept[0].times()

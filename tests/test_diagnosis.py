@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from impl.diagnosis import Diagnosis, Finding, diagnose
-from impl.engine import Scheduler
+from impl.engine import Engine, Scheduler
 from impl.experiment import Scenario
 from impl.machines import CpuMachine, Machine, VirtualMachine
 from impl.schedulers import SCHEDULERS
@@ -160,7 +160,7 @@ def test_every_run_has_a_diagnosis(name: str, served: Scenario, machine: Virtual
 def with_a_long_launch(lock_waits: list[LockWait]) -> Diagnosis:
     """Two forwards; the second one's launch lasts for most of the first, while another thread post-processes."""
     timeline = Timeline(start_ns=0, lock_waits=lock_waits)
-    timeline.call_sites["launch", LAUNCH] = "loops.py:1"
+    timeline.call_sites["launch", LAUNCH] = [(0, "loops.py:1")]
     for batch_id, launch, forward in ((0, (10, 12), (12, 112)), (1, (20, 118), (112, 212))):
         timeline.taken.append(Taken(batch_id, 0, 1, (batch_id,)))
         spans = {PRE: ("scheduler", 0, 10), LAUNCH: ("launch", *launch), FORWARD: ("engine", *forward)}
@@ -173,3 +173,28 @@ def with_a_long_launch(lock_waits: list[LockWait]) -> Diagnosis:
 def test_a_launch_that_needs_the_gil_back_is_not_taken_for_a_full_queue() -> None:
     assert with_a_long_launch([]).finding is Finding.QUEUE_FULL
     assert with_a_long_launch([LockWait("scheduler", 80, 100)]) == Diagnosis(Finding.LOCK, 1, 1, "loops.py:1")
+
+
+def test_the_line_is_that_of_the_late_call_and_not_of_the_first_one() -> None:
+    def warmed_up(engine: Engine) -> None:
+        prepare, stream = engine.stream("scheduler"), engine.stream("engine")
+        batch = engine.next_batch()
+        while batch is not None:
+            engine.pre(batch, prepare)
+            stream.wait_stream(prepare)
+            flight = engine.launch(batch, stream)
+            if batch.id == 0:
+                engine.synchronize(flight)  # a harmless one
+            else:
+                engine.synchronize(flight)  # the fault
+            engine.post(flight)
+            batch = engine.next_batch()
+
+    found = of(SATURATED, warmed_up)
+    assert found.finding is Finding.SYNCHRONIZES
+    late = attempt(warmed_up, scenario(burst(6)))
+    places = late.timeline.call_sites["scheduler", SYNCHRONIZE]
+    assert [batch_id for batch_id, _ in places] == [0, 1]
+    spans = late.timeline.stage(SYNCHRONIZE)
+    assert [late.timeline.call_site(span) for span in spans] == [places[0][1]] + [places[1][1]] * 5
+    assert places[0][1] != places[1][1]

@@ -111,6 +111,7 @@ DAMAGES = {
     "written before": (with_event('"otherData"', '"other"'), "line 1: field 'otherData' is None; expected an object"),
     "cut between lines": (edited(lambda lines: lines[:-5]), "the rest is missing: the file is cut off"),
     "cut inside of a line": (lambda text: text[: len(text) // 2], "line 1"),
+    "no span left": (edited(lambda lines: [lines[0], "]}"]), "line 2: the trace ends without any of its 18 spans"),
     "no event": (edited(lambda lines: [lines[0], "7,", *lines[1:]]), "line 2: holds a int; expected an object"),
     "deep": (edited(lambda lines: [lines[0], "[" * 9999, *lines[1:]]), "line 2: "),
     "unknown phase": (with_event('"ph": "X"', '"ph": "B"'), "field 'ph' is 'B'; expected one of M, X, i, s, f, C"),

@@ -46,6 +46,7 @@ class CudaDevice:
         """Taken and not given back, by batch."""
         self._events: list[Events] = []
         """All that this run recorded."""
+        self._is_closed = False
         resources.reserve(num_forwards)
         self._anchor, self._anchor_ns = _anchor()
 
@@ -123,6 +124,8 @@ class CudaDevice:
         self._resources.give_back(slot)
 
     def _times(self, events: Events) -> ForwardTimes:
+        if self._is_closed:  # another run may have recorded them anew
+            raise ProtocolError("the times of a forward are read after its run has ended; read them while it runs")
         return ForwardTimes(self._host_ns(events.start), self._host_ns(events.end), self._host_ns(events.copied))
 
     def _host_ns(self, event: torch.cuda.Event) -> int:
@@ -131,6 +134,7 @@ class CudaDevice:
 
     def close(self, *, has_failed: bool) -> None:
         torch.cuda.synchronize(self._resources.device)
+        self._is_closed = True
         for slot in self._slots.values():  # of flights that were dropped
             self._resources.give_back(slot)
         self._resources.give_back_events(self._events)

@@ -98,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with closing(Lab({}, lambda text: print(text, file=sys.stderr))) as lab:
             rounds = lab.rounds(chosen, arguments.device)
+        for failure in filter(None, map(rounds.failure, names)):
+            print(failure, file=sys.stderr)
         found = [explain(name, rounds.of(name), list(filter(None, rounds.states.get(name, [])))) for name in names]
     except (DeviceUnavailable, RunFailed) as error:
         raise FileError(f"{experiment.id} on {arguments.device}: {error}") from error

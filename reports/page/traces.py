@@ -61,6 +61,8 @@ def read_trace(path: Path) -> Trace:
             for line in file:
                 number += 1
                 if line.strip() == LAST_LINE:
+                    if trace.num_spans and not trace.spans:
+                        raise ValueError(f"the trace ends without any of its {trace.num_spans:,} spans")
                     return trace
                 _add(trace, lanes, _object(line.strip().removesuffix(",")))
             raise ValueError("the rest is missing: the file is cut off")
