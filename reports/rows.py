@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from impl.lanes import united
-from impl.timeline import COPY, FORWARD, Span, Timeline
+from impl.timeline import COPY, COPY_LANE, FORWARD, Span, Timeline
 from impl.workload import Workload
 
 
@@ -69,8 +69,7 @@ def rows_of(timeline: Timeline, *, seen_share: float = SEEN_SHARE) -> list[Row]:
     """
     lanes: dict[tuple[Kind, str], list[Span]] = defaultdict(list)
     for span in timeline.spans:
-        kind = {FORWARD: Kind.STREAM, COPY: Kind.COPIES}.get(span.stage, Kind.THREAD)
-        lanes[kind, span.lane].append(span)
+        lanes[_row_of(span)].append(span)
     seen_ns = _seen_ns(timeline, seen_share)
     found = []
     for (kind, name), spans in lanes.items():
@@ -83,6 +82,12 @@ def rows_of(timeline: Timeline, *, seen_share: float = SEEN_SHARE) -> list[Row]:
 def _seen_ns(timeline: Timeline, share: float) -> float:
     end_ns = max((span.end_ns for span in timeline.spans), default=timeline.started_ns)
     return max(1.0, share * (end_ns - timeline.started_ns))
+
+
+def _row_of(span: Span) -> tuple[Kind, str]:
+    if span.stage == COPY:  # on the forwards' stream too: in their row it would cover the bubbles
+        return Kind.COPIES, COPY_LANE
+    return Kind.STREAM if span.stage == FORWARD else Kind.THREAD, span.lane
 
 
 def _place(row: Row) -> tuple[int, int, int, str]:
