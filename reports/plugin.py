@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -18,14 +14,14 @@ from impl.errors import SettingError
 from impl.experiment import Result, run
 from impl.machines import why_no_cuda
 from impl.schedulers import load_users
-from reports.arguments import positive
 from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
 from reports.claims import Claim, ClaimFailed, Evidence
 from reports.cupti import record, why_no_cupti
-from reports.files import FileError, require_writable
+from reports.files import FileError
 from reports.lab import MACHINES, MARKS, Lab
 from reports.machine import describe_gpu
 from reports.measure import Case, cases
+from reports.options import add_options, require_consistent
 from reports.recorder import Recorder
 from reports.records import NOTE, CaseRecord, ClaimRecord
 from reports.replay import enter
@@ -37,59 +33,11 @@ USERS = pytest.StashKey[Mapping[str, Scheduler]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("overlap scheduling")
-    group.addoption(
-        "--scheduler",
-        action="append",
-        default=[],
-        metavar="PACKAGE.MODULE:NAME",
-        help="let your own scheduler join every case (repeatable)",
-    )
-    group.addoption(
-        "--update-baselines",
-        metavar="REASON",
-        help="rewrite the baselines of what ran, if all of it passed, and record the reason in them",
-    )
-    group.addoption("--require-baseline", action="store_true", help="stop if there is no baseline for this GPU")
-    group.addoption(
-        "--no-baseline", action="store_true", help="compare nothing with baselines, as when two commits are compared"
-    )
-    group.addoption(
-        "--rounds",
-        type=positive,
-        metavar="N",
-        help="paired rounds of every experiment where time is real (default: the experiment's own number); a claim "
-        "takes two at least",
-    )
-    group.addoption(
-        "--trace-dir",
-        type=Path,
-        metavar="DIR",
-        help="write the last round of every case as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing",
-    )
-    group.addoption(
-        "--torch-profiler",
-        action="store_true",
-        help="run every case on a GPU once more under torch.profiler: its CUPTI trace and ours of the same run, in "
-        "--trace-dir",
-    )
-    group.addoption(
-        "--gpu-optional", action="store_true", help="skip GPU tests, with the reason, where no GPU can be used"
-    )
+    add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _require_something_to_compare(config)
-    if config.option.torch_profiler and config.option.trace_dir is None:
-        raise pytest.UsageError("--torch-profiler writes traces: say where, with --trace-dir DIR")
-    if config.option.trace_dir is not None:
-        if not config.option.trace_dir.name:  # "" and "." are this folder
-            raise pytest.UsageError(f"--trace-dir {str(config.option.trace_dir)!r}: give traces a folder of their own")
-        try:
-            require_writable(config.option.trace_dir)  # before the run, not after it
-        except FileError as error:
-            raise pytest.UsageError(f"--trace-dir: {error}") from error
-    _require_one_process_for_real_devices(config)
+    require_consistent(config)
     try:
         config.stash[USERS] = load_users(config.getoption("--scheduler"))
     except SettingError as error:
@@ -98,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give tests their parameters by the fixtures that they ask for.
+
+    A module whose test asks for case, device and check_case defines EXPERIMENTS; one whose test asks for predicted,
+    device and lab defines PREDICTED.
+    """
     if {"case", "device", "check_case"} <= set(metafunc.fixturenames):
         try:
             users: Mapping[str, Scheduler] = metafunc.config.stash[USERS]
@@ -135,17 +88,29 @@ def _marks(device: str) -> list[pytest.MarkDecorator]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out devices nobody asked for; stop, or skip with the reason, if a GPU is asked for and not there."""
+    _deselect_unasked(config, items)
+    _note_claims_as_not_run(items)
+    _require_gpu(config, [item for item in items if item.get_closest_marker("gpu")])
+
+
+def _deselect_unasked(config: pytest.Config, items: list[pytest.Item]) -> None:
     unasked_marks = [mark for mark in MARKS.values() if mark not in config.option.markexpr]
     unasked = {item for item in items if any(item.get_closest_marker(mark) for mark in unasked_marks)}
     if unasked:
         config.hook.pytest_deselected(items=list(unasked))
         items[:] = [item for item in items if item not in unasked]
-    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+
+
+def _note_claims_as_not_run(items: Iterable[pytest.Item]) -> None:
+    """Leave a record of every claim now: one that is skipped, or ends in an error, leaves none of its own."""
     for item in items:
         claim = getattr(getattr(item, "function", None), "claim", None)
         if claim is not None:
             device = item.callspec.params["device"]  # type: ignore[attr-defined] # a claim has a device
             item.user_properties.append(claim_record(claim, Evidence(device, {}), "was not run").as_property())
+
+
+def _require_gpu(config: pytest.Config, on_gpu: Sequence[pytest.Item]) -> None:
     reason = why_no_cuda() if on_gpu else None
     if on_gpu and reason is None and config.getoption("--require-baseline"):
         require_baseline()
@@ -165,53 +130,6 @@ def require_baseline() -> None:
         raise pytest.UsageError(f"--require-baseline: {error}") from error
     if is_empty:
         raise pytest.UsageError(f"--require-baseline: {path} has no case; record it with --update-baselines REASON")
-
-
-def _require_one_process_for_real_devices(config: pytest.Config) -> None:
-    """Stop before xdist starts its workers: an error of theirs is an internal one, with a traceback."""
-    asks_for_real_device = re.search(r"(?<!\bnot )\b(cpu|gpu)\b", config.option.markexpr)
-    if asks_for_real_device and config.getoption("dist", "no") != "no":
-        raise pytest.UsageError("real devices cannot be measured by several xdist workers at once; leave out -n")
-
-
-def _require_something_to_compare(config: pytest.Config) -> None:
-    """Stop before any test where what is asked for would be silently left out."""
-    option = config.option
-    if option.update_baselines is not None and not is_reason(option.update_baselines):
-        raise pytest.UsageError(
-            f"--update-baselines {option.update_baselines!r}: that is no reason; "
-            "say in two words or more why the baselines change, before any path"
-        )
-    for name, is_asked in {
-        "--update-baselines": option.update_baselines is not None,
-        "--require-baseline": option.require_baseline,
-    }.items():
-        if is_asked and option.no_baseline:
-            raise pytest.UsageError(f"{name} and --no-baseline exclude each other")
-    wants_results = option.benchmark_json or option.benchmark_compare_fail
-    is_off = option.benchmark_disable or getattr(option, "numprocesses", None)
-    if wants_results and is_off and not option.benchmark_enable:
-        raise pytest.UsageError(
-            "--benchmark-json and --benchmark-compare-fail need benchmarks, and --benchmark-disable or -n of xdist "
-            "switches them off: nothing would be written or compared; leave one out"
-        )
-    if option.benchmark_compare_fail and not _has_stored_run(option):
-        raise pytest.UsageError(
-            f"--benchmark-compare-fail: {option.benchmark_storage} holds no run to compare with; "
-            "store one first with --benchmark-autosave"
-        )
-
-
-def is_reason(text: str) -> bool:
-    """Return whether a text says why, and is not what was to follow it: a path, a node id, another option."""
-    text = text.strip()
-    is_other = "::" in text or text.endswith(".py") or text.startswith("-") or os.path.exists(text)
-    return len(text.split()) >= 2 and not is_other
-
-
-def _has_stored_run(option: argparse.Namespace) -> bool:
-    storage = Path(str(option.benchmark_storage).removeprefix("file://"))
-    return any(storage.glob("**/*.json")) or "://" in str(storage)
 
 
 def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:

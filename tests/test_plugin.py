@@ -19,7 +19,7 @@ import pytest
 from impl.machines import why_no_cuda
 from impl.metrics import Summary
 from reports import plugin
-from reports.plugin import is_reason
+from reports.options import is_reason
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ["first-normal", "first-overlap", "first-overlap_post_thread", "second-normal", "second-overlap"]
