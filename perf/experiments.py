@@ -16,7 +16,7 @@ from impl.experiment import Scenario
 from impl.schedulers import SCHEDULERS
 from impl.workload import Lengths, burst, constant, from_gaps, poisson
 from perf.told import fixed_lead, overlap_just_in_time_oracle
-from reports.measure import Experiment
+from reports.cases import Experiment
 
 
 def pick(*names: str) -> dict[str, Scheduler]:

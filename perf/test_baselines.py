@@ -9,8 +9,8 @@ import pytest
 import perf
 from perf.experiments import EXPERIMENTS
 from reports.baselines import Baselines
+from reports.cases import cases
 from reports.claims import every_claim
-from reports.measure import cases
 
 
 def test_every_case_has_a_baseline_and_every_baseline_a_case(

@@ -8,8 +8,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from perf.experiments import EXPERIMENTS
+from reports.cases import Case
 from reports.lab import Lab
-from reports.measure import Case
 from reports.replay import CLOCK
 
 __all__ = ["EXPERIMENTS"]

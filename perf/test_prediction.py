@@ -7,8 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from perf.experiments import ARTICLE
+from reports.cases import Experiment
 from reports.lab import Lab
-from reports.measure import Experiment
 from reports.records import PredictionRecord
 
 PREDICTED = ARTICLE

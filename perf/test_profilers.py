@@ -9,9 +9,9 @@ import pytest
 
 from impl.experiment import run
 from perf.experiments import HIGH_QPS, SATURATED, STARVED
+from reports.cases import Experiment
 from reports.cupti import kernel_times, record, why_no_cupti
 from reports.lab import Lab
-from reports.measure import Experiment
 from reports.records import NOTE
 
 MAX_DIFFERENCE_NS = 20_000

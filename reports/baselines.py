@@ -14,8 +14,9 @@ from statistics import median_high
 from typing import Any
 
 from impl.metrics import Summary
+from reports.cases import Case, case_id
 from reports.files import FileError, read_json, require_number, write_json
-from reports.measure import Case, Rounds, case_id
+from reports.measure import Rounds
 
 SCHEMA = 1
 FOLDER = Path(__file__).resolve().parent.parent / "baselines"

@@ -13,7 +13,8 @@ import numpy as np
 
 from impl.engine import Scheduler
 from impl.experiment import Scenario
-from reports.measure import Experiment, Rounds, Samples
+from reports.cases import Experiment
+from reports.measure import Rounds, Samples
 from reports.verdict import Check, Verdict, decide, interval, show, worst
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from impl.engine import Scheduler
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine, why_no_cuda
 from impl.workload import Workload
+from reports.cases import Experiment
 from reports.claims import Claim, Evidence
 from reports.gpu_state import Sampler, why_no_nvml
 from reports.machine import gpu_uuid, has_gil
-from reports.measure import Experiment, Rounds, measure_rounds
+from reports.measure import Rounds, measure_rounds
 from reports.prediction import Prediction, predict
 from reports.verdict import Verdict
 

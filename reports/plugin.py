@@ -15,12 +15,12 @@ from impl.experiment import Result, run
 from impl.machines import why_no_cuda
 from impl.schedulers import load_users
 from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
+from reports.cases import Case, cases
 from reports.claims import Claim, ClaimFailed, Evidence
 from reports.cupti import record, why_no_cupti
 from reports.files import FileError
 from reports.lab import MACHINES, MARKS, Lab
 from reports.machine import describe_gpu
-from reports.measure import Case, cases
 from reports.options import add_options, require_consistent
 from reports.recorder import Recorder
 from reports.records import NOTE, CaseRecord, ClaimRecord

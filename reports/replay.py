@@ -14,7 +14,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from impl.diagnosis import diagnose
 from impl.workload import NS_PER_S
-from reports.measure import Case, Rounds
+from reports.cases import Case
+from reports.measure import Rounds
 
 SCHEMA = 1
 """Version of what `extra_info` returns."""

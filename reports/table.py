@@ -9,7 +9,7 @@ import pandas as pd
 
 from reports.article import read_article
 from reports.baselines import FOLDER, Baselines
-from reports.measure import case_id, split_case_id
+from reports.cases import REFERENCE, case_id, split_case_id
 
 
 def comparison(gpu_file: Path) -> pd.DataFrame:
@@ -23,12 +23,12 @@ def comparison(gpu_file: Path) -> pd.DataFrame:
     rows = []
     for case in sorted(set(gpu.cases) | set(article)):
         experiment, scheduler = split_case_id(case)
-        if scheduler == "normal":
+        if scheduler == REFERENCE:
             continue
         named = article.get(case, {})
         row: dict[str, Any] = {"experiment": experiment, "scheduler": scheduler}
         for source, cases in (("virtual", virtual.cases), ("gpu", gpu.cases)):
-            own, normal = cases.get(case), cases.get(case_id(experiment, "normal"))
+            own, normal = cases.get(case), cases.get(case_id(experiment, REFERENCE))
             for metric, key in (("throughput", "throughput_rps"), ("TTFT", "ttft_mean_ns")):
                 row[f"{metric} {source}"] = _relative(own, normal, key)
             row[f"forwards {source}"] = None if own is None else own["num_forwards"]

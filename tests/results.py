@@ -14,7 +14,7 @@ import numpy as np
 from impl.diagnosis import Finding
 from impl.metrics import Summary
 from impl.workload import NS_PER_S
-from reports.measure import split_case_id
+from reports.cases import split_case_id
 from reports.replay import extra_info
 
 CASES = ("saturated/normal", "saturated/overlap", "starved/normal", "starved/overlap")

@@ -12,8 +12,9 @@ from impl.machines import VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
 from reports.baselines import FOLDER, METRICS, Baselines, compare_case, differences, entry, file_for
+from reports.cases import Case, Experiment
 from reports.files import FileError
-from reports.measure import Case, Experiment, Rounds, measure_rounds
+from reports.measure import Rounds, measure_rounds
 from tests.build import scenario
 
 EXPERIMENT = Experiment(scenario(), {"normal": normal, "overlap": overlap}, section="1")

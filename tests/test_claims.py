@@ -9,8 +9,8 @@ import pytest
 from impl.machines import VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
+from reports.cases import Experiment
 from reports.claims import TOLERANCES, Broken, ClaimFailed, Evidence
-from reports.measure import Experiment
 from reports.verdict import Verdict
 from tests.build import scenario
 

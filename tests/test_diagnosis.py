@@ -32,7 +32,7 @@ from perf.experiments import (
     SATURATED,
     STARVED,
 )
-from reports.measure import Experiment
+from reports.cases import Experiment
 from tests.build import attempt, scenario
 from tests.strategies import machines, scenarios
 

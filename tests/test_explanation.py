@@ -10,8 +10,8 @@ from impl.diagnosis import Diagnosis, Finding
 from impl.gpu_time import GpuCause
 from perf.experiments import DYNAMIC_BATCHING, SATURATED, STARVED
 from reports.__main__ import main
+from reports.cases import Experiment
 from reports.explanation import Explained, cause_table, explain, sentence
-from reports.measure import Experiment
 from tests import faulty
 from tests.build import attempt
 

@@ -12,9 +12,10 @@ from impl.errors import RunInvalid
 from impl.machines import CpuMachine, VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
+from reports.cases import Experiment
 from reports.gpu_state import GpuState, Sample, Sampler, summarize, why_no_nvml
 from reports.lab import Lab
-from reports.measure import Experiment, Rounds, measure_rounds
+from reports.measure import Rounds, measure_rounds
 from reports.tools import missing_tools
 from tests.build import scenario, stages
 

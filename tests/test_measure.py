@@ -12,8 +12,9 @@ from impl.machines import CpuMachine, VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
 from impl.workload import burst
+from reports.cases import Experiment, cases
 from reports.lab import Lab
-from reports.measure import Experiment, Rounds, cases, matched, measure_rounds
+from reports.measure import Rounds, matched, measure_rounds
 from tests import faulty
 from tests.build import scenario, stages
 

@@ -19,8 +19,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from reports.__main__ import main
 from reports.article import Article, read_article
 from reports.baselines import FOLDER, Baselines
+from reports.cases import split_case_id
 from reports.files import FileError
-from reports.measure import split_case_id
 from reports.page.charts import overview, sweep_figures, sweeps
 from reports.page.data import CaseRow, case_rows, change, claim_rows, verdict_counts
 from reports.page.page import embed, format_bare, format_fact, metric_title, render, verdict_kind

@@ -14,10 +14,10 @@ from impl.errors import DeviceUnavailable, RunFailed, SettingError
 from impl.experiment import Result
 from impl.schedulers import load_users
 from reports.arguments import positive
+from reports.cases import Experiment
 from reports.explanation import Explained, cause_table, explain, sentence, step_table
 from reports.files import FileError, require_writable
 from reports.lab import MACHINES, Lab
-from reports.measure import Experiment
 from reports.pictures import require_pictures
 from reports.tools import missing_tools
 from reports.white_box.batch_sizes import draw_batch_sizes

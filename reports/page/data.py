@@ -11,10 +11,9 @@ from typing import Any
 
 from reports.article import Article
 from reports.baselines import Baselines
+from reports.cases import REFERENCE, case_id, split_case_id
 from reports.files import FileError
-from reports.measure import case_id, split_case_id
 from reports.regression.results import METRICS, ClaimOutcome, Key, ResultFile
-from reports.regression.sides import REFERENCE
 from reports.verdict import Verdict
 
 SEVERITY = (Verdict.FAILS.value, Verdict.UNDECIDED.value, Verdict.NOT_RUN.value, Verdict.HOLDS.value)

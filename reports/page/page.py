@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reports.article import read_article
 from reports.baselines import FOLDER as BASELINES
 from reports.baselines import Baselines
+from reports.cases import REFERENCE
 from reports.files import FileError
 from reports.page.charts import overview, scheduler_colors, sweep_figures, sweeps
 from reports.page.data import case_rows, claim_rows, require_one_scale, rounds_for_charts, verdict_counts
@@ -18,7 +19,6 @@ from reports.page.timelines import timelines
 from reports.regression.comparison import Comparison
 from reports.regression.results import METRICS, Key, ResultFile
 from reports.regression.rules import KINDS
-from reports.regression.sides import REFERENCE
 from reports.regression.views import (
     HEADINGS,
     ORDER,

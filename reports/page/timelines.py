@@ -21,12 +21,11 @@ from reports.bar_styles import (
     in_ms,
     text_color,
 )
+from reports.cases import REFERENCE, case_id
 from reports.files import FileError
-from reports.measure import case_id
 from reports.page.data import CaseRow
 from reports.page.traces import Batch, Trace, read_trace
 from reports.regression.results import Key, ResultFile
-from reports.regression.sides import REFERENCE
 from reports.rows import Kind, Mark, Row, batch_names, bubbles, clusters, rows_of, spelled
 from reports.trace import ARRIVAL, FIRST_TOKEN, trace_path
 

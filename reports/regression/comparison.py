@@ -10,6 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from reports.cases import REFERENCE
 from reports.files import FileError
 from reports.regression.change import (
     Change,
@@ -26,7 +27,7 @@ from reports.regression.change import (
 from reports.regression.machines import require_alike, require_known
 from reports.regression.results import METRICS, Key, ResultFile, Values
 from reports.regression.rules import FALSE_ALARM_RATE, KINDS, Metric, Rule, Rules
-from reports.regression.sides import REFERENCE, Sides, match, reference
+from reports.regression.sides import Sides, match, reference
 
 FEWEST_PROCESSES = 3
 """So many runs a side are compared process by process; fewer, round by round."""

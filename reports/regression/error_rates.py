@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import betaincinv
 
+from reports.cases import split_case_id
 from reports.files import FileError
-from reports.measure import split_case_id
 from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison
 from reports.regression.looks import Looks, is_over, undecided

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from impl.errors import RunInvalid
+from reports.cases import split_case_id
 from reports.files import FileError
-from reports.measure import split_case_id
 from reports.regression.comparison import Comparison
 from reports.regression.looks import Looks, is_over, undecided
 from reports.regression.results import Key, ResultFile

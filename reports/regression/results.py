@@ -13,9 +13,9 @@ from typing import Any
 from pytest_benchmark.storage.file import FileStorage
 
 from impl.metrics import Summary
+from reports.cases import case_id
 from reports.files import FileError, read_object, require_number, require_schema
 from reports.lab import MACHINES
-from reports.measure import case_id
 from reports.replay import SCHEMA
 
 METRICS = tuple(Summary.__dataclass_fields__)

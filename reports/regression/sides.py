@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.measure import case_id, split_case_id
+from reports.cases import REFERENCE, case_id, split_case_id
 from reports.regression.change import Samples
 from reports.regression.results import Key, ResultFile, Values, samples
-
-REFERENCE = "normal"
 
 
 @dataclass(frozen=True, slots=True)

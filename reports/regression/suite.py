@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from impl.errors import RunInvalid
+from reports.cases import split_case_id
 from reports.files import FileError
 from reports.lab import MARKS
-from reports.measure import split_case_id
 from reports.regression import processes
 from reports.regression.results import ResultFile, read_result
 

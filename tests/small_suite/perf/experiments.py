@@ -9,7 +9,7 @@ from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
 from impl.schedulers.overlap_post_thread import overlap_post_thread
 from impl.workload import burst, constant
-from reports.measure import Experiment
+from reports.cases import Experiment
 
 STAGES = Costs(pre=cost_ms(3), forward=cost_ms(5), post=cost_ms(3))
 FIRST = Experiment(
