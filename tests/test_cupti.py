@@ -62,6 +62,32 @@ def test_kernels_launched_outside_of_every_launch_belong_to_no_batch(tmp_path: P
     assert kernel_times(made(tmp_path, extra=(early, orphan_call, orphan))) == kernel_times(made(tmp_path))
 
 
+def test_the_order_in_which_kernels_are_listed_makes_no_difference(tmp_path: Path) -> None:
+    recording = made(tmp_path)
+    listed = kernel_times(recording)
+    trace = json.loads(recording.path.read_text())
+    trace["traceEvents"].reverse()
+    recording.path.write_text(json.dumps(trace))
+    assert kernel_times(recording) == listed
+
+
+@pytest.mark.parametrize(("after_end_us", "num_kernels"), [(-1, 4), (1, 3)])
+def test_a_kernel_enqueued_after_the_launch_has_ended_belongs_to_no_batch(
+    after_end_us: int, num_kernels: int, tmp_path: Path
+) -> None:
+    """The last launch, which no other one follows."""
+    recording = made(tmp_path)
+    launch_end_ns = recording.result.timeline.stage(LAUNCH)[-1].end_ns
+    call_us = (launch_end_ns + UNIX_OFFSET_NS - BASE_NS) / 1e3 + after_end_us
+    trace = json.loads(recording.path.read_text())
+    for category in ("cuda_runtime", "kernel"):
+        late = {"ph": "X", "cat": category, "name": "x", "ts": call_us, "dur": 1, "args": {"correlation": 9997}}
+        trace["traceEvents"].append(late)
+    recording.path.write_text(json.dumps(trace))
+    found = kernel_times(recording)
+    assert [found[batch].num_kernels for batch in range(3)] == [3, 3, num_kernels]
+
+
 def test_a_gap_between_kernels_is_part_of_the_forward(tmp_path: Path) -> None:
     seen = kernel_times(made(tmp_path, kernels_per_forward=2, busy_share=0.5))[1]
     assert seen.num_kernels == 2

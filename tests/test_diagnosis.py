@@ -128,6 +128,7 @@ def test_a_single_forward_is_nothing_to_overlap() -> None:
     result = attempt(SCHEDULERS["overlap"], scenario(burst(1)))
     found = diagnose(result.timeline, result.scenario.workload)
     assert found == Diagnosis(Finding.SINGLE, 0, 0, None)
+    assert found.is_on
     assert str(found) == "nothing to overlap: a single forward"
 
 

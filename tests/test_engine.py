@@ -191,6 +191,36 @@ def test_a_batch_is_prepared_once() -> None:
         attempt(prepares_twice)
 
 
+@pytest.mark.parametrize("name", ["scheduler", "post"])
+def test_a_thread_has_a_name_of_its_own(name: str, machine: Machine) -> None:
+    def spawns_twice(engine: Engine) -> None:
+        engine.spawn(lambda: None, "post")
+        engine.spawn(lambda: None, name)
+
+    told = f"a second thread is called '{name}'; give each thread of a run a name of its own"
+    with pytest.raises(ProtocolError, match=told):
+        attempt(spawns_twice, machine=machine)
+
+
+@pytest.mark.parametrize("name", ["copy", "engine"])
+def test_a_stream_has_a_name_of_its_own(name: str, machine: Machine) -> None:
+    def streams_twice(engine: Engine) -> None:
+        engine.stream("engine")
+        engine.stream(name)
+
+    told = f"a second stream is called '{name}'; give each stream of a run a name of its own"
+    with pytest.raises(ProtocolError, match=told):
+        attempt(streams_twice, machine=machine)
+
+
+def test_a_thread_and_a_stream_may_have_one_name() -> None:
+    def scheduler(engine: Engine) -> None:
+        engine.spawn(lambda: None, "engine")
+        normal(engine)
+
+    assert attempt(scheduler).metrics.summary.num_forwards == 3
+
+
 def test_two_threads_cannot_synchronize_one_flight() -> None:
     def races(engine: Engine) -> None:
         stream = engine.stream("engine")

@@ -8,12 +8,13 @@ import pytest
 from impl.attribution import Cause
 from impl.diagnosis import Diagnosis, Finding
 from impl.gpu_time import GpuCause
+from impl.schedulers import SCHEDULERS
 from perf.experiments import DYNAMIC_BATCHING, SATURATED, STARVED
 from reports.__main__ import main
 from reports.cases import Experiment
 from reports.explanation import Explained, cause_table, explain, sentence
 from tests import faulty
-from tests.build import attempt
+from tests.build import MS, attempt, scenario, stages
 
 
 def of(experiment: Experiment, name: str) -> Explained:
@@ -28,6 +29,35 @@ def test_means_add_up_to_the_mean_ttft_and_shares_to_one() -> None:
         assert sum(found.gpu.values()) == pytest.approx(1)
         assert found.gpu[GpuCause.BUSY] == pytest.approx(1 - result.metrics.summary.gpu_idle_share)
         assert explain(name, [result] * 3).ttft_ns == pytest.approx(found.ttft_ns)
+
+
+def test_shares_of_the_gpu_are_means_over_rounds_and_the_diagnosis_is_of_the_last_one() -> None:
+    """Of 3 forwards with 2 of CPU work in each of 2 gaps: 15 of 19 ms busy, and 30 of 34."""
+    short, long = (attempt(SCHEDULERS["normal"], scenario(costs=stages(1, forward, 1))) for forward in (5, 10))
+    found = explain("normal", [short, long])
+    assert found.gpu == {
+        GpuCause.BUSY: pytest.approx((15 / 19 + 30 / 34) / 2),
+        GpuCause.CPU: pytest.approx((4 / 19 + 4 / 34) / 2),
+    }
+    assert found.ttft_ns == pytest.approx((14 + 24) / 2 * MS), "requests wait 0, 1 and 2 steps and take one more"
+    assert found.diagnosis.finding is Finding.SYNCHRONIZES
+    overlapped = attempt(SCHEDULERS["overlap"])
+    assert explain("both", [short, overlapped]).diagnosis.finding is Finding.ON
+    assert explain("both", [overlapped, short]).diagnosis.finding is Finding.SYNCHRONIZES
+
+
+def test_what_a_sentence_names_and_its_share_are_measured_by_the_one_before() -> None:
+    on = Diagnosis(Finding.ON, 0, 1, None)
+    long = Explained("a", {Cause.QUEUE: 96e6, Cause.OWN_PRE: 3e6, Cause.HELD: 0.5e6, Cause.LOCK: 0.5e6}, {}, on)
+    short = Explained("b", {Cause.QUEUE: 47e6, Cause.OWN_PRE: 3e6}, {}, on)
+    assert sentence(long, short) == (
+        "b's mean TTFT is 50.0 % below a's (50.000 against 100.000 ms): "
+        "-49.000 ms queue wait, -1.000 ms everything else."
+    )
+    assert sentence(short, long) == (
+        "a's mean TTFT is 100.0 % above b's (100.000 against 50.000 ms): "
+        "+49.000 ms queue wait, +0.500 ms lock, +0.500 ms held back."
+    )
 
 
 def test_the_sentence_names_what_makes_the_difference_largest_first() -> None:
@@ -124,6 +154,14 @@ def test_a_users_scheduler_can_be_explained(capsys: pytest.CaptureFixture[str]) 
     for bad, told in (("nothing:mine", "nothing"), ("impl.schedulers:overlap", "is taken by one of the suite's own")):
         assert main(["explain", "saturated", "--scheduler", bad]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_an_experiment_that_compares_given_schedulers_takes_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    mine = "perf.broken:overlap_that_synchronizes"
+    assert main(["explain", "launch_time", "--scheduler", mine]) == 2
+    told = "--scheduler: experiment 'launch_time' compares given schedulers and takes no other"
+    assert told in capsys.readouterr().err
+    assert main(["explain", "launch_time", "lead_0_pre"]) == 0
 
 
 def test_only_what_is_named_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

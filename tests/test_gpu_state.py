@@ -53,10 +53,17 @@ class Planned:
     def __init__(self, *states: GpuState | None) -> None:
         self.left = list(states)
         self.asked: list[tuple[int, int]] = []
+        self.num_closed = 0
 
     def state(self, start_ns: int, end_ns: int) -> GpuState | None:
         self.asked.append((start_ns, end_ns))
         return self.left.pop(0)
+
+    def why_ended(self) -> None:
+        """It still samples."""
+
+    def close(self) -> None:
+        self.num_closed += 1
 
 
 def measured(num_rounds: int, *states: GpuState | None) -> tuple[Rounds, Planned]:
@@ -114,6 +121,27 @@ def test_shares_of_several_reasons_add_up_to_any() -> None:
     assert state.throttling == "software power cap in 4% and hardware slowdown in 4% of 100 samples"
 
 
+@pytest.mark.parametrize(
+    ("bit", "reason"),
+    [
+        (0x01, None),
+        (0x02, None),
+        (0x04, "software power cap"),
+        (0x08, "hardware slowdown"),
+        (0x10, None),
+        (0x20, "software thermal slowdown"),
+        (0x40, "hardware thermal slowdown"),
+        (0x80, "hardware power brake"),
+        (0x100, None),
+    ],
+)
+def test_each_bit_has_the_meaning_that_nvml_gives_it(bit: int, reason: str | None) -> None:
+    state = summarize([Sample(0, 1980, 0, bit)])
+    assert state is not None
+    assert state.throttled_share == (reason is not None)
+    assert state.throttled == ({} if reason is None else {reason: 1.0})
+
+
 def test_without_a_sample_a_run_counts_and_its_place_is_kept() -> None:
     rounds, _ = measured(2, None, COOL, COOL, COOL)
     assert len(rounds.of("normal")) == 2
@@ -141,6 +169,33 @@ def test_the_sampling_process_tells_what_it_saw_between_two_times(
         assert state.power_w == 300.0
         assert state.throttled == {"software power cap": 1.0}
         assert sampler.state(0, start_ns) is None, "what was before the last question is forgotten"
+    finally:
+        sampler.close()
+
+
+def test_a_line_that_is_not_written_to_its_end_is_read_once_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text(f"""
+import time
+from pathlib import Path
+
+print("10 1980 300000 0", "20 1000 500000 6", sep="\\n", end="", flush=True)
+while not Path({str(tmp_path / "go on")!r}).exists():
+    time.sleep(0.01)
+print("4", flush=True)
+time.sleep(99)
+""")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sampler = Sampler("GPU-1")
+    try:
+        assert sampler.state(0, 100) == GpuState(1, 1980.0, 1980, 300.0, 0.0, {})
+        (tmp_path / "go on").touch()
+        deadline_s = time.monotonic() + 30
+        while (state := sampler.state(0, 100)) is not None and state.num_samples == 1:
+            assert time.monotonic() < deadline_s, "no second sample within 30 s"
+            time.sleep(0.01)
+        assert state == GpuState(2, 1490.0, 1000, 400.0, 0.5, {"hardware thermal slowdown": 0.5}), "64, and never 6"
     finally:
         sampler.close()
 
@@ -200,16 +255,25 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
     assert sampler._process.wait(timeout=10) != 0
 
 
-def test_a_lab_samples_its_gpu_and_every_entry_keeps_what_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_samples_its_gpu_until_it_closes_and_every_entry_keeps_what_it_saw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = Planned(*[COOL] * 4)
     monkeypatch.setattr("reports.lab.MACHINES", {"cuda": NamedCuda})
     monkeypatch.setattr("reports.lab.why_no_nvml", lambda: None)
     monkeypatch.setattr("reports.lab.gpu_uuid", lambda: "GPU-1")
     monkeypatch.setattr("reports.lab.Sampler", lambda uuid: made)
-    lab = Lab({}, lambda text: None, num_rounds=2)
+    told: list[str] = []
+    lab = Lab({}, told.append, num_rounds=2)
     rounds = lab.rounds(Experiment(scenario(costs=stages(0.1, 0.2, 0.1)), PAIR, section="1", real_scale=1.0), "cuda")
     assert rounds.states == {"normal": [COOL] * 2, "overlap": [COOL] * 2}
     assert not made.left, "the warm-up is not asked about"
+    assert made.num_closed == 0
+    told.clear()
+    lab.close()
+    lab.close()
+    assert made.num_closed == 1
+    assert told == [], "it sampled to the end"
 
 
 class NamedCuda(CpuMachine):

@@ -211,7 +211,12 @@ def test_the_benchmark_json_has_one_entry_a_case_with_metrics_and_claims(suite: 
         assert f"{info['experiment']}-{info['scheduler']}" in entry["name"]
         for metrics in info["rounds"]:
             assert set(metrics) == set(Summary.__dataclass_fields__)
+        assert (info["gpu"], info["left_out"]) == ([], []), "nothing samples virtual time"
         assert entry["stats"]["data"] == [metrics["total_ns"] / 1e9 for metrics in info["rounds"]]
+    overlap = {entry["name"]: entry["extra_info"]["overlap"] for entry in entries}
+    assert overlap["test_case[first-normal-virtual]"] == ["SYNCHRONIZES"]
+    assert overlap["test_case[first-overlap-virtual]"] == ["CPU_LONGER"]
+    assert overlap["test_case[first-overlap_post_thread-virtual]"] == ["ON"]
     claims = {entry["name"]: entry["extra_info"]["claims"] for entry in entries}
     assert [(c["claim"], c["verdict"]) for c in claims["test_case[second-normal-virtual]"]] == [
         ("test_overlap_runs_more_forwards", "HOLDS")

@@ -31,6 +31,7 @@ for name in ("overlap", "overlap_three_thread"):
 def test_a_name_says_stage_batch_and_requests_and_stays_short() -> None:
     assert range_name(LAUNCH, batch(3)) == "launch batch 3 request 0"
     assert range_name(POST, batch(12, size=4)) == "post batch 12 request 0 1 2 3"
+    assert range_name(POST, batch(12, size=5)) == "post batch 12 request 0 1 2 3 and 1 more"
     assert range_name(PRE, batch(7, size=1000)) == "pre batch 7 request 0 1 2 3 and 996 more"
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import pytest
 from hypothesis import given
 
 import reports.trace
+from impl.batching import Dynamic
+from impl.costs import cost_ms
 from impl.experiment import Result, Scenario
 from impl.schedulers import SCHEDULERS
 from impl.timeline import FORWARD
 from impl.workload import burst, constant
 from reports.files import FileError
 from reports.trace import trace_path, write_trace
-from tests.build import attempt, scenario
+from tests.build import attempt, scenario, stages
 from tests.strategies import scenarios
 
 NUMBER = {"type": "number", "minimum": 0}
@@ -91,6 +94,7 @@ def test_every_span_is_a_slice_on_a_named_track(tmp_path: Path) -> None:
     assert len(of(found, "X")) == len(result.timeline.spans)
     names = {(each["pid"], each["tid"]): each["args"]["name"] for each in of(found, "M") if each["tid"]}
     assert sorted(names.values()) == ["arrivals", "copy", "engine", "first tokens", "launch", "post", "scheduler"]
+    assert {name for (process, _), name in names.items() if process == reports.trace.GPU} == {"copy", "engine"}
     forward = next(each for each in of(found, "X") if each["name"] == "forward 1")
     assert (forward["ts"], forward["dur"]) == (6000.0, 5000.0), "microseconds from the start of the run"
     assert names[forward["pid"], forward["tid"]] == "engine"
@@ -132,8 +136,8 @@ def test_arrows_lead_forward_in_time_and_slices_of_a_thread_do_not_cross(served:
     assert all(each["s"] <= each["f"] for each in arrows.values())
     tracks = defaultdict(list)
     for each in reports.trace._slices(spans, threads, result.timeline):
-        if each["pid"] == reports.trace.HOST:
-            tracks[each["tid"]].append((each["ts"], each["ts"] + each["dur"]))
+        tracks[each["pid"], each["tid"]].append((each["ts"], each["ts"] + each["dur"]))
+    assert {process for process, _ in tracks} == {reports.trace.HOST, reports.trace.GPU}
     for slices in tracks.values():
         assert all(before[1] <= after[0] + 1e-6 for before, after in pairwise(sorted(slices)))
 
@@ -145,6 +149,21 @@ def test_counters_end_at_zero_and_never_fall_below(tmp_path: Path) -> None:
     assert min(queue) >= 0
     assert queue[-1] == 0
     assert [each["args"]["requests"] for each in of(found, "C") if each["name"] == "batch size"] == [1, 0] * 5
+
+
+def test_copies_that_wait_for_each_other_stand_one_behind_the_other(tmp_path: Path) -> None:
+    """Forwards of 5 ms from 1 ms on, with copies of 8 ms."""
+    costs = replace(stages(1, 5, 0), copy=cost_ms(8))
+    found = events(attempt(SCHEDULERS["overlap_three_thread"], scenario(costs=costs)), tmp_path)
+    copies = [(each["ts"], each["ts"] + each["dur"]) for each in of(found, "X") if each["cat"] == "copy"]
+    assert copies == [(6000, 14000), (14000, 22000), (22000, 30000)]
+
+
+def test_the_batch_size_is_that_of_the_forward_that_runs_and_falls_at_its_end(tmp_path: Path) -> None:
+    """Batches of 2, 2 and 1 with stages of 1 + 5 + 1 ms."""
+    found = events(attempt(SCHEDULERS["normal"], scenario(burst(5), Dynamic(2))), tmp_path)
+    sizes = [(each["ts"], each["args"]["requests"]) for each in of(found, "C") if each["name"] == "batch size"]
+    assert sizes == [(1000, 2), (6000, 0), (8000, 2), (13000, 0), (15000, 1), (20000, 0)]
 
 
 def test_too_much_detail_is_dropped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

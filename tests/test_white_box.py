@@ -22,7 +22,7 @@ from impl.experiment import Result, Scenario
 from impl.gpu_time import GpuCause, split_gpu_time
 from impl.machines import VirtualMachine
 from impl.schedulers import SCHEDULERS
-from impl.timeline import Span
+from impl.timeline import COPY, FORWARD, Span
 from impl.workload import burst, constant
 from perf.experiments import COPY_STREAM, DYNAMIC_BATCHING, GIL, HIGH_QPS, SATURATED, STARVED
 from reports.bar_styles import in_ms
@@ -33,7 +33,7 @@ from reports.white_box.saving import save
 from reports.white_box.style import literal, shortened, text_width_pt
 from reports.white_box.timeline import draw_timeline
 from reports.white_box.waterfall import draw_waterfall, steps
-from tests.build import MS, attempt, scenario, stages
+from tests.build import MS, START_NS, attempt, by_hand, scenario, stages
 from tests.strategies import machines, scenarios
 
 HOSTILE = "a\"b'c $x^2$ <b>&amp; µ – Ж \\alpha_1 {0} %s"
@@ -99,6 +99,16 @@ def test_bubbles_are_the_gpus_idle_time(name: str) -> None:
     written = [text.get_text() for text in figure.axes[0].texts if text.get_text().endswith(" ms")]
     lengths = [f"{in_ms(end_ns - begin_ns)} ms" for begin_ns, end_ns in bubbles(result.timeline)]
     assert [text.removeprefix("bubble ") for text in written] == lengths
+
+
+def test_bubbles_and_copies_of_just_the_share_of_a_run_that_can_be_seen_are_shown() -> None:
+    """A run of 1000, of which a hundredth is 10."""
+    for ends, shown in ((400, [(START_NS + 400, START_NS + 410)]), (401, [])):
+        rows = [("engine", FORWARD, 0, 0, ends), ("engine", FORWARD, 1, 410, 1000)]
+        assert bubbles(by_hand(rows)[0], seen_share=0.01) == shown
+    for copied, kinds in ((410, [Kind.STREAM, Kind.COPIES]), (409, [Kind.STREAM])):
+        rows = [("engine", FORWARD, 0, 0, 400), ("copy", COPY, 0, 400, copied), ("engine", FORWARD, 1, 410, 1000)]
+        assert [row.kind for row in rows_of(by_hand(rows)[0], seen_share=0.01)] == kinds
 
 
 def test_rows_stand_in_the_order_in_which_a_batch_meets_them() -> None:
