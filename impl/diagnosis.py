@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import pairwise
 
 from impl.lanes import Lane, united
-from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
+from impl.timeline import COPY, COPY_LANE, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 from impl.workload import Workload
 
 MIN_LEAD_SHARE = 0.9
@@ -79,7 +79,7 @@ def diagnose(timeline: Timeline, workload: Workload) -> Diagnosis:
     if not findings:
         return Diagnosis(Finding.NO_REQUESTS, 0, 0, None)
     late = [found for found in findings if found is not None]
-    if len(late) <= (1 - MIN_LEAD_SHARE) * len(findings):
+    if len(findings) - len(late) >= MIN_LEAD_SHARE * len(findings):
         return Diagnosis(Finding.ON, len(late), len(findings), None)
     [(commonest, _)] = Counter(each for each, _ in late).most_common(1)
     waited = next((span for each, span in late if each is commonest), None)
@@ -132,7 +132,8 @@ class _Run:
             return Finding.NO_REQUESTS, None
         if _is_between(pre, post, launch):
             return Finding.POST_FIRST, post
-        if launch.end_ns <= before.end_ns and Lane([last[COPY]]).covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
+        in_the_way = Lane([] if last[COPY].lane == COPY_LANE else [last[COPY]])
+        if launch.end_ns <= before.end_ns and in_the_way.covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
             return Finding.COPY, None
         worked_ns = self._worked_ns(frozenset((pre.lane, launch.lane)), before.start_ns, after.start_ns)
         return Finding.HELD_BACK if worked_ns < forward_ns - near_ns else Finding.CPU_LONGER, None

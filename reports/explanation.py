@@ -81,8 +81,8 @@ def sentence(before: Explained, after: Explained) -> str:
     if not terms:
         return f"{after.name}'s mean TTFT is equal to {before.name}'s {numbers}."
     relation = "below" if change_ns < 0 else "above"
-    share = 100 * abs(change_ns) / before.ttft_ns
-    return f"{after.name}'s mean TTFT is {share:.1f} % {relation} {before.name}'s {numbers}: {', '.join(terms)}."
+    by = f"{100 * abs(change_ns) / before.ttft_ns:.1f} % " if before.ttft_ns else ""
+    return f"{after.name}'s mean TTFT is {by}{relation} {before.name}'s {numbers}: {', '.join(terms)}."
 
 
 def _signed(time_ns: float) -> str:

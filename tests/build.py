@@ -89,7 +89,7 @@ def by_hand(
     timeline = Timeline(start_ns=START_NS)
     for lane, stage, batch_id, start, end in rows:
         timeline.spans.append(Span(lane, stage, batch_id, at(start), at(end)))
-        timeline.call_sites[lane, stage] = f"{lane}.py:{stage}"
+        timeline.call_sites[lane, stage] = [(0, f"{lane}.py:{stage}")]
     timeline.lock_waits += [LockWait(lane, at(start), at(end)) for lane, start, end in locks]
     requests, first, taken, empty = requests or {}, first or {}, taken or {}, empty or {}
     last: dict[int, int] = {}

@@ -324,3 +324,30 @@ def test_a_launch_in_ten_may_be_late() -> None:
     assert str(on) == "overlap is on (1 of 11 launches late)"
     assert str(steps("on", "on")) == "overlap is on (no launch late)"
     assert steps("sync", *["on"] * 8) == Diagnosis(Finding.SYNCHRONIZES, 1, 9, "scheduler.py:synchronize")
+
+
+def test_a_copy_on_a_stream_of_its_own_is_in_nobodys_way() -> None:
+    late = {"pre": ("scheduler", 900, 910), "launch": ("scheduler", 910, 920), "forward": 1160}
+    assert found(**late, copy=("engine", 1100, 1131)) == one(Finding.COPY)
+    assert found(**late, copy=(COPY_LANE, 1100, 1131)) == one(Finding.HELD_BACK)
+
+
+@pytest.mark.parametrize(("num_late", "is_on"), [(1, True), (2, False)])
+def test_nine_of_ten_launches_in_time_are_enough(num_late: int, is_on: bool) -> None:
+    """Forwards of 100; a late one begins 50 after the end of the one before, prepared in the gap."""
+    rows, begin = [], 100
+    for batch_id in range(11):
+        late = 50 if 0 < batch_id <= num_late else 0
+        begin += late
+        pre = (begin - 30, begin - 20) if late else (begin - 90, begin - 80)
+        rows += [
+            ("scheduler", PRE, batch_id, *pre),
+            ("scheduler", LAUNCH, batch_id, pre[1], pre[1] + 1),
+            ("engine", FORWARD, batch_id, begin, begin + 100),
+            (COPY_LANE, COPY, batch_id, begin + 100, begin + 100),
+            ("post", SYNCHRONIZE, batch_id, begin, begin + 100),
+            ("post", POST, batch_id, begin + 100, begin + 101),
+        ]
+        begin += 100
+    seen = diagnose(*by_hand(rows, unit_ns=1000))
+    assert (seen.num_late, seen.num_launches, seen.is_on) == (num_late, 10, is_on)

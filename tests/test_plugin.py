@@ -242,7 +242,7 @@ def lose_requests(suite: Path) -> None:
     text = path.read_text().replace(
         '{"normal": normal, "overlap": overlap}, section="11"', '{"normal": normal, "overlap": loses}, section="11"'
     )
-    path.write_text(text.replace("from reports.measure", "from my_engine.loops import loses\nfrom reports.measure"))
+    path.write_text(text.replace("from reports.cases", "from my_engine.loops import loses\nfrom reports.cases"))
 
 
 def test_a_moved_case_fails_with_both_values(suite: Path) -> None:

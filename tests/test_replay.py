@@ -6,8 +6,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from impl.machines import VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
+from reports.cases import Case, Experiment
 from reports.gpu_state import GpuState
-from reports.measure import Case, Experiment, Rounds, measure_rounds
+from reports.measure import Rounds, measure_rounds
 from reports.replay import CLOCK, ReplayClock, enter
 from tests.build import scenario
 
