@@ -181,8 +181,8 @@ def test_a_base_that_does_not_import_is_named_with_its_error(repository: Path) -
 
 
 def test_a_base_older_than_the_gate_is_named(repository: Path) -> None:
-    edit(repository, "reports/plugin.py", '"--no-baseline"', '"--no-such-option"')
-    edit(repository, "reports/plugin.py", '"--no-such-option"', '"--no-baseline"')
+    edit(repository, "reports/options.py", '"--no-baseline"', '"--no-such-option"')
+    edit(repository, "reports/options.py", '"--no-such-option"', '"--no-baseline"')
     code, _, errors = gate(repository, "--base", "HEAD~1")
     assert code == 2
     assert "unrecognized arguments: --no-baseline" in errors
