@@ -71,6 +71,8 @@ class Engine:
         self._ledger = Ledger(workload)
         self.now_ns = runtime.now_ns
         self.timeline = Timeline(lock_waits=runtime.lock_waits)
+        self._record = self.timeline.spans.append
+        self._thread_name = runtime.thread_name
 
     @property
     def costs(self) -> Costs:
@@ -195,7 +197,7 @@ class Engine:
         """Wait until a forward's tokens are on the host; its times are known from then on."""
         if flight.is_synchronized:
             return  # nothing to wait for, and a forward is recorded once
-        me = self._runtime.thread_name()
+        me = self._thread_name()
         first = self._waiters.setdefault(flight.batch.id, me)  # atomic: of two threads one comes first
         if first != me:
             raise ProtocolError(f"threads {first!r} and {me!r} both synchronize batch {flight.batch.id}; let one do it")
@@ -234,8 +236,8 @@ class Engine:
 
     def _end(self, stage: str, batch: Batch, start_ns: int) -> int:
         end_ns = self.now_ns()
-        lane = self._runtime.thread_name()
-        self.timeline.spans.append(Span(lane, stage, batch.id, start_ns, end_ns))
+        lane = self._thread_name()
+        self._record(Span(lane, stage, batch.id, start_ns, end_ns))
         caller = sys._getframe(2)  # of the method whose stage ends here, which has to call this one itself
         site = caller.f_code, caller.f_lasti
         if self._sites.get((lane, stage)) != site:  # the line is looked up only where the place changes
