@@ -65,7 +65,9 @@ class Diagnosis:
         if not self.num_launches:
             return self.finding.value
         late = f"{self.num_late} of {self.num_launches} launches late" if self.num_late else "no launch late"
-        return f"{self.finding.value} ({late}{f'; at {self.where}' if self.where else ''})"
+        most = self.num_late > self.num_launches / 2
+        verdict = self.finding.value if most else self.finding.value.replace("off: ", "off in part: ", 1)
+        return f"{verdict} ({late}{f'; at {self.where}' if self.where else ''})"
 
 
 def diagnose(timeline: Timeline, workload: Workload) -> Diagnosis:

@@ -22,7 +22,7 @@ class Experiment:
     Args:
         scenario: in the article's times.
         schedulers: by the name under which reports list them.
-        section: of the article.
+        section: of the article, where it is from there.
         real_scale: factor on all times where time is real, so that a run stays short.
         real_rounds: paired rounds where time is real; one is exact in virtual time.
         is_open_to_users: whether a scheduler given with --scheduler joins.
@@ -30,7 +30,7 @@ class Experiment:
 
     scenario: Scenario
     schedulers: Mapping[str, Scheduler]
-    section: str
+    section: str = "–"
     real_scale: float = 0.1
     real_rounds: int = 3
     is_open_to_users: bool = True

@@ -42,6 +42,8 @@ class Explained:
     """Shares of the window between the first forward's start and the last one's end."""
     diagnosis: Diagnosis
     """Of the last round."""
+    throughput_rps: float | None = None
+    """Mean over rounds; None if a run took no time."""
     states: Sequence[GpuState] = ()
     """Of the real GPU, of the rounds in which it was sampled."""
 
@@ -61,7 +63,9 @@ def explain(name: str, results: Sequence[Result], states: Sequence[GpuState] = (
         for gpu_cause, time_ns in split.items():
             gpu[gpu_cause] += time_ns / window_ns / len(results) if window_ns else 0.0
     last = results[-1]
-    return Explained(name, mean_by_cause(found), dict(gpu), diagnose(last.timeline, last.scenario.workload), states)
+    diagnosis = diagnose(last.timeline, last.scenario.workload)
+    served = [rps for result in results if (rps := result.metrics.summary.throughput_rps) is not None]
+    return Explained(name, mean_by_cause(found), dict(gpu), diagnosis, fmean(served) if served else None, states)
 
 
 def sentence(before: Explained, after: Explained) -> str:
@@ -120,6 +124,8 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
     table.add_section()
     table.add_row("together", *(f"{each.ttft_ns / 1e6:,.3f}" for each in block))
     table.add_section()
+    table.add_row("throughput, req/s", *(_shown(each.throughput_rps) for each in block))
+    table.add_section()
     for gpu_cause in GpuCause:
         if any(each.gpu.get(gpu_cause, 0.0) >= LEAST_SHOWN_SHARE for each in every):
             shares = (f"{100 * each.gpu.get(gpu_cause, 0.0):.1f} %" for each in block)
@@ -129,6 +135,10 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
         table.add_row("SM clock, MHz", *(_mean([s.sm_clock_mhz for s in each.states]) for each in block))
         table.add_row("power, W", *(_mean([s.power_w for s in each.states]) for each in block))
     return draw(table, WIDEST)
+
+
+def _shown(throughput_rps: float | None) -> str:
+    return "–" if throughput_rps is None else f"{throughput_rps:,.2f}"
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -103,7 +103,9 @@ def test_every_planted_fault_is_named_with_the_line_at_which_the_host_waits(
     assert not found.is_on
     assert found.num_late > 0
     assert line in source(found)
-    assert found.finding.value in str(found)
+    told = str(found)
+    assert told.replace("off in part: ", "off: ").startswith(f"{found.finding.value} ({found.num_late} of ")
+    assert told.startswith("off: ") == (found.num_late > found.num_launches / 2)
 
 
 @pytest.mark.parametrize(("experiment", "scheduler", "finding"), SOUND, ids=name_of)

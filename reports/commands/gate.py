@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from impl.machines import why_no_cuda
 from reports.commands.decision import add_decision_arguments, require_outputs, show, show_failure
 from reports.files import FileError
 from reports.lab import MACHINES
@@ -46,6 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
         FileError: for unusable input, and if a side cannot be measured.
     """
     interrupt_on_signals()
+    reason = why_no_cuda() if arguments.device == "cuda" else None
+    if reason is not None:
+        raise FileError(f"no usable CUDA device: {reason} (--device virtual needs none)")
     base = resolve(ROOT, "--base", arguments.base)
     head = resolve(ROOT, "--head", arguments.head)
     require_clean(ROOT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from reports.baselines import FOLDER
+from reports.baselines import FOLDER, file_for
 from reports.files import FileError
 
 HELP = "article, virtual device and a GPU side by side, as Markdown"
@@ -12,7 +12,7 @@ HELP = "article, virtual device and a GPU side by side, as Markdown"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("--gpu", default="nvidia-h200", help="name of the GPU's baseline file (default: %(default)s)")
+    parser.add_argument("--gpu", default="nvidia-h200", help="name of the GPU, as 'NVIDIA H200' (default: %(default)s)")
     parser.add_argument("experiments", nargs="*", help="only these (default: all)")
 
 
@@ -24,9 +24,13 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from reports.table import comparison, to_markdown  # pandas, which no other command needs
 
-    path = FOLDER / f"{arguments.gpu}.json"
+    path = file_for("cuda", arguments.gpu)
     if not path.exists():
-        raise FileError(f"{path} does not exist; record it with: pytest perf -m gpu --update-baselines REASON")
+        there = sorted({each.stem for each in FOLDER.glob("*.json")} - {"article", "virtual"})
+        raise FileError(
+            f"{path} does not exist; there are baselines of {', '.join(there)}; "
+            "on such a GPU, record one with: pytest perf -m gpu --update-baselines REASON"
+        )
     frame = comparison(path)
     known = list(dict.fromkeys(frame["experiment"]))
     unknown = set(arguments.experiments) - set(known)

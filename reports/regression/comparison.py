@@ -130,7 +130,8 @@ class Comparison:
         if self.failed:
             found.append(f"{len(self.failed)} tests of head failed")
         if changed:
-            found.append(f"{changed} cases changed{' (allowed)' if allow_changed_cases else ''}")
+            how = "allowed" if allow_changed_cases else "--allow-changed-cases allows that"
+            found.append(f"{changed} cases changed ({how})")
         if not self.judged:
             return f"nothing compared: {self._examples()}"
         return start + ", ".join(found)

@@ -76,14 +76,18 @@ def run_gate(base: Suite, head: Suite, rules: Rules, folder: Path, progress: Pro
     """
     plan = rules.plan(base.device)
     cases = match_cases(base.collect(), head.collect(), plan)
-    progress(f"{len(cases.common)} cases on {base.device}, {plan.rounds} rounds a process, pairs: {plan.pairs}")
+    progress(
+        f"{len(cases.common)} cases on {base.device}, paired rounds a process: {plan.rounds}, "
+        f"pairs of processes before each look: {' and '.join(map(str, plan.pairs))}"
+    )
     pairs = _Pairs(base, head, plan.rounds, folder, progress)
     looks = Looks(rules, plan)
     nodes = cases.common
     for num_pairs in plan.pairs:
         pairs.extend(num_pairs, nodes)
         found = looks.look(pairs.base_files, pairs.head_files)
-        progress(f"after {num_pairs} pairs: {found.sentence(allow_changed_cases=True)}")
+        measured = "1 pair" if num_pairs == 1 else f"{num_pairs} pairs"
+        progress(f"after {measured}: {found.sentence(allow_changed_cases=True)}")
         if is_over(found):
             break
         nodes = _nodes_of(cases.common, undecided(found))
