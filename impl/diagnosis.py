@@ -19,6 +19,8 @@ MIN_LEAD_SHARE = 0.9
 """Share of launches that must come in time for overlap to count as on."""
 SAME_MOMENT_SHARE = 0.05
 """Share of a forward within which two ends count as the same moment."""
+CLOCK_NS = 20_000
+"""By which times of the GPU and of the host may be apart where time is real."""
 BACK_TO_BACK_NS = 10_000
 """Behind a launch that blocked first, the host needs longer than this to enqueue the forward."""
 MAX_KEPT_SHARE = 0.75
@@ -95,6 +97,7 @@ class _Run:
     def __init__(self, timeline: Timeline, workload: Workload) -> None:
         self._timeline = timeline
         self._work: dict[frozenset[str], Lane] = {}
+        self._copy_waits: dict[frozenset[str], Lane] = {}
         self._threads = frozenset(span.lane for span in timeline.spans if span.stage not in (FORWARD, COPY))
         self._of: dict[int, dict[str, Span]] = defaultdict(dict)
         for span in timeline.spans:
@@ -115,7 +118,7 @@ class _Run:
         empty_ns = self._empty_ns[after.batch_id]
         is_asked_in_vain = empty_ns is not None and empty_ns >= last[PRE].end_ns
         is_early = self._arrival_ns[after.batch_id] <= before.end_ns - (pre.end_ns - pre.start_ns)
-        is_there = is_early and not is_asked_in_vain
+        is_there = pre.end_ns <= before.end_ns or (is_early and not is_asked_in_vain)
         is_awaited = synchronize.end_ns - synchronize.start_ns > near_ns
         if is_there and is_awaited and synchronize.lane == pre.lane and synchronize.end_ns <= pre.start_ns:
             return Finding.SYNCHRONIZES, synchronize
@@ -128,7 +131,7 @@ class _Run:
         if last[LAUNCH].end_ns >= before.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
         lock_ns = sum(self._waited_for_lock(lane, pre.start_ns, launch.start_ns) for lane in {pre.lane, launch.lane})
-        if lock_ns > 0 and launch.start_ns - lock_ns <= before.end_ns:
+        if lock_ns > 0 and launch.start_ns - lock_ns <= before.end_ns < launch.end_ns:
             return Finding.LOCK, launch
         if not is_there:
             return Finding.NO_REQUESTS, None
@@ -137,18 +140,24 @@ class _Run:
         in_the_way = Lane([] if last[COPY].lane == COPY_LANE else [last[COPY]])
         if launch.end_ns <= before.end_ns and in_the_way.covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
             return Finding.COPY, None
-        worked_ns = self._worked_ns(frozenset((pre.lane, launch.lane)), before.start_ns, after.start_ns)
-        return Finding.HELD_BACK if worked_ns < forward_ns - near_ns else Finding.CPU_LONGER, None
+        taken_ns = max(
+            self._worked_ns(threads, before.start_ns, before.end_ns)
+            + self._waited_for_copies_ns(threads, before.start_ns, before.end_ns)
+            for threads in (frozenset((pre.lane, launch.lane)), frozenset((post.lane,)))
+        )
+        return Finding.HELD_BACK if taken_ns < forward_ns - near_ns else Finding.CPU_LONGER, None
 
     def _inside_launch(
         self, launch: Span, before: Span, after: Span, near_ns: float
     ) -> tuple[Finding, Span | None] | None:
         if self._needs_lock(launch):
             return Finding.LOCK, launch
+        if launch.end_ns > after.end_ns + max(near_ns, CLOCK_NS):  # a synchronizing call would have returned before
+            return Finding.CPU_LONGER, None
         if launch.end_ns >= after.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, launch
-        if launch.end_ns < before.end_ns - near_ns:
-            return None  # long, and the GPU had work all the same
+        if launch.end_ns < before.end_ns - CLOCK_NS:
+            return None  # a blocking call cannot return so early: long, and the GPU had work all the same
         is_back_to_back = launch.end_ns > after.start_ns and after.start_ns - before.end_ns < BACK_TO_BACK_NS
         if launch.end_ns <= before.end_ns + near_ns and not is_back_to_back:
             return Finding.BLOCKING_COPY, launch
@@ -157,12 +166,23 @@ class _Run:
         return Finding.QUEUE_FULL, launch
 
     def _worked_ns(self, threads: frozenset[str], start_ns: int, end_ns: int) -> int:
-        """Return for how long in a stretch any of the threads did something else than wait for the GPU."""
+        """Return for how long in a stretch any of the threads did something else than wait."""
         if threads not in self._work:
             spans = self._timeline.spans
             work = [s for s in spans if s.lane in threads and s.stage in (PRE, LAUNCH, POST)]
             self._work[threads] = Lane(united(work))
         return self._work[threads].covered_ns(start_ns, end_ns)
+
+    def _waited_for_copies_ns(self, threads: frozenset[str], start_ns: int, end_ns: int) -> int:
+        """Return for how long in a stretch the threads waited for tokens to be copied, behind their forward."""
+        if threads not in self._copy_waits:
+            waits = []
+            for span in self._timeline.spans:
+                if span.lane in threads and span.stage == SYNCHRONIZE:
+                    copy = self._of[span.batch_id][COPY]
+                    waits.append(span._replace(start_ns=max(span.start_ns, copy.start_ns), end_ns=copy.end_ns))
+            self._copy_waits[threads] = Lane(waits)
+        return self._copy_waits[threads].covered_ns(start_ns, end_ns)
 
     def _needs_lock(self, launch: Span) -> bool:
         """Return whether a launch that kept the host did so for want of the GIL.

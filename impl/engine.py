@@ -7,6 +7,7 @@ request has which token, and that each ends exactly once.
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from types import CodeType
 from typing import Protocol, TypeVar
@@ -243,7 +244,7 @@ class Engine:
         if self._sites.get((lane, stage)) != site:  # the line is looked up only where the place changes
             self._sites[lane, stage] = site
             place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-            self.timeline.call_sites.setdefault((lane, stage), []).append((batch.id, place))
+            self.timeline.call_sites.setdefault((lane, stage), []).append((start_ns, place))
         if self._ranges is not None:
             self._ranges.pop()
         return end_ns
@@ -277,10 +278,13 @@ class Engine:
     def _record_forwards(self) -> None:
         """Read all forwards' times, now that it delays nobody."""
         spans = self.timeline.spans
-        copy_free_ns = 0  # copies run one after the other, in the order in which their streams reach them
+        # Copies on one stream run one after the other, in the order in which it reaches them.
+        copy_free_ns: dict[str, int] = defaultdict(int)
         timed = [(flight, flight.times()) for flight in self._synchronized]
         for flight, (start_ns, end_ns, copy_end_ns) in sorted(timed, key=lambda each: each[1].copy_end_ns):
             spans.append(Span(flight.stream_name, FORWARD, flight.batch.id, start_ns, end_ns))
             lane = COPY_LANE if self._device.has_copy_stream else flight.stream_name
-            spans.append(Span(lane, COPY, flight.batch.id, min(copy_end_ns, max(end_ns, copy_free_ns)), copy_end_ns))
-            copy_free_ns = copy_end_ns
+            spans.append(
+                Span(lane, COPY, flight.batch.id, min(copy_end_ns, max(end_ns, copy_free_ns[lane])), copy_end_ns)
+            )
+            copy_free_ns[lane] = copy_end_ns

@@ -131,9 +131,6 @@ def paused_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            # What the run made goes to the oldest generation unseen: a look at it would take a tenth of the run's time.
-            gc.freeze()
-            gc.unfreeze()
             gc.enable()
 
 

@@ -71,7 +71,7 @@ class Timeline:
     deliveries: list[Delivery] = field(default_factory=list)
     lock_waits: list[LockWait] = field(default_factory=list)
     call_sites: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
-    """Where the scheduler calls a stage, "file:line", by lane and stage: each place with the batch from which on."""
+    """Where the scheduler calls a stage, "file:line", by lane and stage: each place with the time from which on."""
     late_ns: int = 0
     """Longest time by which an arrival reached a waiting scheduler too late."""
 
@@ -85,7 +85,7 @@ class Timeline:
     def call_site(self, span: Span) -> str:
         """Return where the scheduler called a host stage, as "file:line"."""
         places = self.call_sites[span.lane, span.stage]
-        return next(place for batch_id, place in reversed(places) if batch_id <= span.batch_id)
+        return next(place for since_ns, place in reversed(places) if since_ns <= span.start_ns)
 
     def stage(self, stage: str) -> list[Span]:
         """Return a stage's spans in order of start."""

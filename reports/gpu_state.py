@@ -33,6 +33,8 @@ THROTTLING = {
 }
 """Bits of the clock event reasons that mean a slower GPU than asked for. Source: NVIDIA, nvml.h."""
 ANY_THROTTLING = sum(THROTTLING)
+FEWEST_SAMPLES = 3
+"""Fewer say nothing: a single one would be all of a short run."""
 MOST_THROTTLED = 0.05
 """Share of a run's samples; a round with a run beyond it is left out."""
 
@@ -65,7 +67,7 @@ class GpuState:
     @property
     def throttling(self) -> str | None:
         """What slowed the run down, in words; None if nothing did for long enough to count."""
-        if self.throttled_share <= MOST_THROTTLED:
+        if self.num_samples < FEWEST_SAMPLES or self.throttled_share <= MOST_THROTTLED:
             return None
         named = [f"{name} in {share:.0%}" for name, share in self.throttled.items()]
         return f"{' and '.join(named)} of {self.num_samples} samples"
@@ -118,6 +120,7 @@ class Sampler:
             stdin=subprocess.PIPE,
             stdout=self._file,
             stderr=self._errors,
+            start_new_session=True,  # Ctrl-C in a terminal is meant for this process
             env=environment,
         )
         self._samples: list[Sample] = []
@@ -127,7 +130,9 @@ class Sampler:
     def _await_first_sample(self) -> None:
         """Return once it samples, so that the first run is sampled too; give up if that takes long."""
         deadline_s = time.monotonic() + MAX_START_S
-        while not os.fstat(self._file.fileno()).st_size and self.why_ended() is None and time.monotonic() < deadline_s:
+        while (
+            not os.fstat(self._file.fileno()).st_size and self._process.poll() is None and time.monotonic() < deadline_s
+        ):
             time.sleep(INTERVAL_S)
 
     def state(self, start_ns: int, end_ns: int) -> GpuState | None:
@@ -140,9 +145,10 @@ class Sampler:
         return summarize([sample for sample in self._samples if sample.time_ns < end_ns])
 
     def why_ended(self) -> str | None:
-        """Return why the process has ended on its own; None while it samples."""
+        """Return why the process has ended on its own, or has not begun; None while it samples."""
         if self._process.poll() is None:
-            return None
+            has_begun = os.fstat(self._file.fileno()).st_size > 0
+            return None if has_begun else f"no sample within {MAX_START_S:g} s"
         self._errors.seek(0)
         told = self._errors.read().decode(errors="replace").strip().splitlines()
         return f"sampling ended with {self._process.returncode}: {told[-1] if told else 'no error was told'}"
@@ -154,6 +160,7 @@ class Sampler:
             self._process.wait(MAX_END_S)
         except subprocess.TimeoutExpired:  # it hangs in the driver
             self._process.kill()
+            self._process.wait()
         assert self._process.stdin is not None, "a pipe was asked for"
         self._process.stdin.close()
         self._file.close()

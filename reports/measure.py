@@ -120,8 +120,9 @@ def measure_rounds(
                 f"{rounds.scenario.id}: {rounds.left_out[-1]}, in each of {MAX_ATTEMPTS} attempts; "
                 "cool the GPU or raise its power limit: times of a slowed GPU say nothing about schedulers"
             )
-            for name in found:
-                rounds.fail(name, error)
+            if not rounds.num_rounds:  # else the rounds that were good before still stand
+                for name in found:
+                    rounds.fail(name, error)
             return
         for name, result in found.items():
             rounds.results.setdefault(name, []).append(result)

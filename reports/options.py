@@ -72,7 +72,8 @@ def _require_trace_folder(option: argparse.Namespace) -> None:
         if option.torch_profiler:
             raise pytest.UsageError("--torch-profiler writes traces: say where, with --trace-dir DIR")
         return
-    if not option.trace_dir.name:  # "" and "." are this folder
+    here = Path.cwd()
+    if option.trace_dir.resolve() in (here, *here.parents):  # "" and "." too
         raise pytest.UsageError(f"--trace-dir {str(option.trace_dir)!r}: give traces a folder of their own")
     try:
         require_writable(option.trace_dir)  # before the run, not after it

@@ -6,13 +6,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from impl.batching import Continuous
+from impl.costs import Costs, WorkKind, cost_ms
+from impl.device.protocol import DeviceSettings
 from impl.diagnosis import Diagnosis, Finding, diagnose
 from impl.engine import Engine, Scheduler
 from impl.experiment import Scenario
 from impl.machines import CpuMachine, Machine, VirtualMachine
 from impl.schedulers import SCHEDULERS
 from impl.timeline import FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, LockWait, Span, Taken, Timeline
-from impl.workload import burst
+from impl.workload import Lengths, burst, constant
 from perf import broken
 from perf.experiments import (
     COPY_ON_ENGINE_STREAM,
@@ -33,7 +36,7 @@ from perf.experiments import (
     STARVED,
 )
 from reports.cases import Experiment
-from tests.build import attempt, scenario
+from tests.build import attempt, scenario, stages
 from tests.strategies import machines, scenarios
 
 
@@ -197,7 +200,78 @@ def test_the_line_is_that_of_the_late_call_and_not_of_the_first_one() -> None:
     assert found.finding is Finding.SYNCHRONIZES
     late = attempt(warmed_up, scenario(burst(6)))
     places = late.timeline.call_sites["scheduler", SYNCHRONIZE]
-    assert [batch_id for batch_id, _ in places] == [0, 1]
     spans = late.timeline.stage(SYNCHRONIZE)
+    assert [since_ns for since_ns, _ in places] == [span.start_ns for span in spans[:2]]
     assert [late.timeline.call_site(span) for span in spans] == [places[0][1]] + [places[1][1]] * 5
     assert places[0][1] != places[1][1]
+
+
+def test_batches_may_be_launched_in_another_order_than_they_were_taken() -> None:
+    def reversing(engine: Engine) -> None:
+        prepare, stream = engine.stream("scheduler"), engine.stream("engine")
+        while batches := [b for b in (engine.next_batch(), engine.next_batch(wait=False)) if b is not None]:
+            for batch in batches:
+                engine.pre(batch, prepare)
+            stream.wait_stream(prepare)
+            flights = [engine.launch(batch, stream) for batch in reversed(batches)]
+            for flight in flights:
+                engine.synchronize(flight)
+            for flight in flights:
+                engine.post(flight)
+
+    result = attempt(reversing, scenario(burst(8)))
+    found = diagnose(result.timeline, result.scenario.workload)
+    assert found.finding is Finding.SYNCHRONIZES
+    assert source(found) == "engine.synchronize(flight)"
+
+
+def served(settings: DeviceSettings | None = None, **ms: float) -> Scenario:
+    """Return 40 requests at once, one a forward, with stage times in milliseconds."""
+    costs = Costs(**{stage: cost_ms(time) for stage, time in ms.items()})
+    return scenario(burst(40), costs=costs, settings=settings)
+
+
+SHARED = DeviceSettings(has_copy_stream=False)
+TURNS = broken.three_threads_that_take_turns
+VERDICTS = {
+    "work in the gap alone": (TURNS, served(pre=9.6, forward=10, post=1), Finding.HELD_BACK),
+    "pre as long as the forward": ("overlap", served(pre=9.6, forward=10, post=1), Finding.CPU_LONGER),
+    "bound by the post thread": ("overlap_post_thread", served(pre=0.5, forward=10, post=12), Finding.CPU_LONGER),
+    "no time left behind a copy": ("overlap", served(pre=3, forward=10, copy=5, post=3), Finding.CPU_LONGER),
+    "a long launch that is only work": ("overlap", served(pre=0.5, launch=7.6, forward=10, post=1.5), Finding.ON),
+    "a copy on the forwards' stream": ("overlap", served(SHARED, pre=1, forward=10, copy=5, post=1), Finding.COPY),
+    "a queue just too short": (
+        "overlap",
+        served(DeviceSettings(kernels_per_forward=1001), pre=5, forward=100, post=5),
+        Finding.QUEUE_FULL,
+    ),
+}
+
+
+@pytest.mark.parametrize(("scheduler", "run", "finding"), VERDICTS.values(), ids=VERDICTS)
+def test_what_the_host_could_have_done_decides(scheduler: str | Scheduler, run: Scenario, finding: Finding) -> None:
+    chosen = SCHEDULERS[scheduler] if isinstance(scheduler, str) else scheduler
+    result = attempt(chosen, run)
+    assert diagnose(result.timeline, run.workload).finding is finding
+
+
+@pytest.mark.parametrize("gap_ms", [95, 105, 115])
+def test_requests_that_come_one_by_one_are_no_fault_of_the_scheduler(gap_ms: int) -> None:
+    run = scenario(constant(60, qps=1000 / gap_ms), costs=stages(10, 100, 10))
+    for name in ("overlap", "overlap_three_thread", "overlap_post_thread"):
+        result = attempt(SCHEDULERS[name], run)
+        assert diagnose(result.timeline, run.workload).is_on, name
+
+
+def test_a_copy_is_not_mistaken_for_the_gil() -> None:
+    costs = Costs(pre=cost_ms(0.2), forward=cost_ms(1), copy=cost_ms(0.2), post=cost_ms(0.2), host_work=WorkKind.SPIN)
+    run = scenario(burst(40), costs=costs, settings=SHARED)
+    result = attempt(SCHEDULERS["overlap_three_thread"], run)
+    assert diagnose(result.timeline, run.workload).finding is Finding.COPY
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "normal"])
+def test_decode_steps_in_which_nothing_else_can_run_leave_overlap_on(name: str) -> None:
+    run = scenario(burst(8, Lengths(prompt_tokens=10, max_output_tokens=30)), Continuous(8, 100), stages(1, 10, 3))
+    result = attempt(SCHEDULERS[name], run)
+    assert diagnose(result.timeline, run.workload).finding is Finding.ON

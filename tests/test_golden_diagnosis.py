@@ -54,10 +54,10 @@ NO_REQUESTS = Diagnosis(Finding.NO_REQUESTS, 0, 0, None)
 @pytest.mark.parametrize(
     ("start", "end", "forward", "expected"),
     [
-        (310, 1060, 1100, ON),  # keeps the host for no more than it may
-        (309, 1060, 1100, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
-        (200, 1049, 1100, ON),  # long, and the GPU had work all the same
-        (200, 1050, 1100, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
+        (335, 1085, 1100, ON),  # keeps the host for no more than it may
+        (334, 1085, 1100, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
+        (200, 1079, 1100, ON),  # a blocking call could not have returned so early, by more than two clocks differ
+        (200, 1080, 1100, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
         (200, 1150, 1160, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
         (200, 1151, 1160, one(Finding.CPU_LONGER)),  # it only worked for longer
         (200, 1160, 1160, one(Finding.CPU_LONGER)),
@@ -70,6 +70,8 @@ NO_REQUESTS = Diagnosis(Finding.NO_REQUESTS, 0, 0, None)
         (1100, 1850, 1100, ON),
         (1100, 2099, 1100, one(Finding.QUEUE_FULL, "scheduler.py:launch")),
         (1100, 2100, 1100, one(Finding.WAITS_INSIDE_LAUNCH, "scheduler.py:launch")),
+        (1100, 2150, 1100, one(Finding.WAITS_INSIDE_LAUNCH, "scheduler.py:launch")),
+        (1100, 2151, 1100, one(Finding.CPU_LONGER)),  # long after its forward: nothing was waited for
     ],
 )
 def test_what_a_launch_waits_for_shows_in_when_it_returns(
@@ -253,20 +255,30 @@ def test_a_copy_is_to_blame_if_it_takes_more_than_half_of_the_gap_behind_a_launc
 
 
 @pytest.mark.parametrize(
-    ("preparing", "pre_start", "forward", "finding"),
+    ("preparing", "pre_start", "finding"),
     [
-        ("scheduler", 160, 1169, Finding.HELD_BACK),
-        ("scheduler", 160, 1170, Finding.CPU_LONGER),
-        ("worker", 160, 1170, Finding.CPU_LONGER),
-        ("worker", 161, 1170, Finding.HELD_BACK),
+        ("scheduler", 150, Finding.CPU_LONGER),
+        ("scheduler", 151, Finding.HELD_BACK),
+        ("worker", 150, Finding.CPU_LONGER),
+        ("worker", 151, Finding.HELD_BACK),
     ],
 )
 def test_a_host_that_works_for_a_whole_forward_is_not_held_back(
-    preparing: str, pre_start: int, forward: int, finding: Finding
+    preparing: str, pre_start: int, finding: Finding
 ) -> None:
-    """Pre goes on until 1100, the launch from 1160; with 950 of work up to its end the CPU work is longer."""
-    late = found((preparing, pre_start, 1100), ("scheduler", 1160, forward), forward, post=("scheduler", 1170, 1300))
+    """The forward goes on until 1100, and so does pre; with 950 of work while it runs the host had no time left."""
+    late = found((preparing, pre_start, 1100), ("scheduler", 1160, 1170), 1170, post=("scheduler", 1170, 1300))
     assert late == one(finding)
+
+
+def test_work_in_the_gap_alone_is_no_excuse() -> None:
+    assert found(("scheduler", 1100, 2090), ("scheduler", 2090, 2100), 2100) == one(Finding.HELD_BACK)
+
+
+@pytest.mark.parametrize(("until", "finding"), [(1050, Finding.CPU_LONGER), (1049, Finding.HELD_BACK)])
+def test_a_post_thread_without_time_left_is_cpu_bound_too(until: int, finding: Finding) -> None:
+    busy = (("post", POST, 2, 100, until),)
+    assert found(("scheduler", 1080, 1150), ("scheduler", 1150, 1160), 1160, more=busy) == one(finding)
 
 
 def steps(*kinds: str) -> Diagnosis:

@@ -107,7 +107,7 @@ def test_a_throttled_round_is_left_out_whole_and_repeated() -> None:
 
 
 def test_a_gpu_that_throttles_in_every_attempt_fails_the_experiment_with_the_reason() -> None:
-    rounds, _ = measured(2, *[COOL, COOL], *[COOL, HOT] * 3)
+    rounds, _ = measured(1, *[COOL, HOT] * 3)
     for name in PAIR:
         with pytest.raises(RunInvalid, match=r"software power cap in 40% .* in each of 3 attempts; cool the GPU"):
             rounds.of(name)
@@ -140,6 +140,19 @@ def test_each_bit_has_the_meaning_that_nvml_gives_it(bit: int, reason: str | Non
     assert state is not None
     assert state.throttled_share == (reason is not None)
     assert state.throttled == ({} if reason is None else {reason: 1.0})
+
+
+def test_rounds_that_were_good_before_the_gpu_throttled_still_stand() -> None:
+    rounds, _ = measured(2, *[COOL, COOL], *[COOL, HOT] * 3)
+    assert [len(rounds.of(name)) for name in PAIR] == [1, 1]
+    assert len(rounds.left_out) == 3
+
+
+def test_a_short_run_with_a_sample_or_two_says_nothing_about_throttling() -> None:
+    state = summarize([Sample(0, 1000, 0, CAP), Sample(1, 1000, 0, CAP)])
+    assert state is not None
+    assert state.throttled_share == 1.0
+    assert state.throttling is None
 
 
 def test_without_a_sample_a_run_counts_and_its_place_is_kept() -> None:

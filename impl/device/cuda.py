@@ -133,8 +133,8 @@ class CudaDevice:
         return self._anchor_ns + round(elapsed_ms * 1e6)
 
     def close(self, *, has_failed: bool) -> None:
-        torch.cuda.synchronize(self._resources.device)
         self._is_closed = True
+        torch.cuda.synchronize(self._resources.device)  # what fails here leaves buffers that the GPU may still touch
         for slot in self._slots.values():  # of flights that were dropped
             self._resources.give_back(slot)
         self._resources.give_back_events(self._events)

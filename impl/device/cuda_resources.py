@@ -83,8 +83,9 @@ class CudaResources:
 
     def _make_slot(self) -> Slot:
         with self._lock:
+            slot = Slot(self.device, self._capture_stream)
             self._num_slots += 1
-            return Slot(self.device, self._capture_stream)
+            return slot
 
     def take_slot(self) -> Slot:
         """Return a slot that nothing uses."""
