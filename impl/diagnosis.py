@@ -130,16 +130,16 @@ class _Run:
             return None  # the GPU did not have to wait
         if last[LAUNCH].end_ns >= before.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
+        in_the_way = Lane([] if last[COPY].lane == COPY_LANE else [last[COPY]])
+        if launch.end_ns <= before.end_ns and in_the_way.covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
+            return Finding.COPY, None
         lock_ns = sum(self._waited_for_lock(lane, pre.start_ns, launch.start_ns) for lane in {pre.lane, launch.lane})
-        if lock_ns > 0 and launch.start_ns - lock_ns <= before.end_ns < launch.end_ns:
+        if lock_ns > 0 and launch.start_ns - lock_ns <= before.end_ns:
             return Finding.LOCK, launch
         if not is_there:
             return Finding.NO_REQUESTS, None
         if _is_between(pre, post, launch):
             return Finding.POST_FIRST, post
-        in_the_way = Lane([] if last[COPY].lane == COPY_LANE else [last[COPY]])
-        if launch.end_ns <= before.end_ns and in_the_way.covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
-            return Finding.COPY, None
         taken_ns = max(
             self._worked_ns(threads, before.start_ns, before.end_ns)
             + self._waited_for_copies_ns(threads, before.start_ns, before.end_ns)
