@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from impl.machines import why_no_cuda
 from reports.files import FileError
 from reports.regression.gate import match_cases
 from reports.regression.rules import Plan
@@ -228,3 +229,16 @@ def test_plans_that_fit_neither_commit_are_refused() -> None:
     other = ["perf/test_cases.py::test_case[other-normal-virtual]"]
     with pytest.raises(FileError, match="no case of first, other is in both commits: nothing to compare"):
         match_cases(nodes, other, Plan((), 1, (1,)))
+
+
+@pytest.mark.skipif(why_no_cuda() is None, reason="there is a GPU here")
+def test_without_a_gpu_the_gate_says_which_device_needs_none(repository: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "reports", "gate", "--base", "HEAD", "-o", str(repository.parent / "out")],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("(--device virtual needs none)")

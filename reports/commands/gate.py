@@ -47,9 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
         FileError: for unusable input, and if a side cannot be measured.
     """
     interrupt_on_signals()
-    reason = why_no_cuda() if arguments.device == "cuda" else None
-    if reason is not None:
-        raise FileError(f"no usable CUDA device: {reason} (--device virtual needs none)")
     base = resolve(ROOT, "--base", arguments.base)
     head = resolve(ROOT, "--head", arguments.head)
     require_clean(ROOT)
@@ -102,6 +99,9 @@ def measure(base: str, head: str, device: str, rules: Path | None, folder: Path)
 
     A commit that loosens its own gate is judged by the old one.
     """
+    reason = why_no_cuda() if device == "cuda" else None
+    if reason is not None:
+        raise FileError(f"no usable CUDA device: {reason} (--device virtual needs none)")
     with ExitStack() as stack:
         # Both in worktrees of equal depth, so that neither side has an advantage of its own, and a change made to the
         # checkout meanwhile is not measured.
