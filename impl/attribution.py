@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from impl.lanes import Lane, host_lanes, united
-from impl.timeline import COPY, COPY_LANE, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
+from impl.lanes import Lane, copies_in_the_way, host_lanes, united
+from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE, SYNCHRONIZE, Span, Timeline
 from impl.workload import Workload
 
 
@@ -77,9 +77,7 @@ class _Run:
     """A timeline, indexed."""
 
     def __init__(self, timeline: Timeline) -> None:
-        by_batch: dict[int, dict[str, Span]] = defaultdict(dict)
-        for span in timeline.spans:
-            by_batch[span.batch_id][span.stage] = span
+        by_batch = timeline.by_batch()
         self.batches = {taken.batch_id: _Batch(taken.time_ns, by_batch[taken.batch_id]) for taken in timeline.taken}
         self._hosts = host_lanes(timeline)
         locks: dict[str, list[Span]] = defaultdict(list)
@@ -87,10 +85,8 @@ class _Run:
             locks[wait.lane].append(Span(wait.lane, "lock", -1, wait.start_ns, wait.end_ns))
         self._locks = {lane: Lane(spans) for lane, spans in locks.items()}
         self._forwards = Lane(united(timeline.stage(FORWARD)))
-        copies = timeline.stage(COPY)
-        # Only where they have no stream of their own do copies stand in a forward's way.
-        self._copies_in_the_way = Lane(united(span for span in copies if span.lane != COPY_LANE))
-        self._copies = Lane(united(copies))
+        self._copies = Lane(united(timeline.stage(COPY)))
+        self._copies_in_the_way = copies_in_the_way(timeline)
 
     def bounds(self, batches: Sequence[_Batch], start_ns: int, end_ns: int) -> list[int]:
         """Return all times inside a stretch at which the cause may change, with both ends."""

@@ -6,7 +6,7 @@ idle, or keeps the host for most of a forward, has a cause; the commonest is the
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -99,9 +99,7 @@ class _Run:
         self._work: dict[frozenset[str], Lane] = {}
         self._copy_waits: dict[frozenset[str], Lane] = {}
         self._threads = frozenset(span.lane for span in timeline.spans if span.stage not in (FORWARD, COPY))
-        self._of: dict[int, dict[str, Span]] = defaultdict(dict)
-        for span in timeline.spans:
-            self._of[span.batch_id][span.stage] = span
+        self._of = timeline.by_batch()
         arrivals = [timeline.started_ns + request.arrival_ns for request in workload.requests]
         self._arrival_ns = {t.batch_id: min(arrivals[i] for i in t.request_ids) for t in timeline.taken}
         self._empty_ns = {t.batch_id: t.empty_ns for t in timeline.taken}

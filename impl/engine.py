@@ -72,8 +72,6 @@ class Engine:
         self._ledger = Ledger(workload)
         self.now_ns = runtime.now_ns
         self.timeline = Timeline(lock_waits=runtime.lock_waits)
-        self._record = self.timeline.spans.append
-        self._thread_name = runtime.thread_name
 
     @property
     def costs(self) -> Costs:
@@ -120,9 +118,9 @@ class Engine:
                 return self._take(items)
             if self._num_arrived == len(self._arrivals) and self._policy.is_drained:
                 return None
-            self._empty_ns = self.now_ns()
+            self._empty_ns = now_ns = self.now_ns()
             if not wait:
-                self._count_empty_poll()
+                self._count_empty_poll(now_ns)
                 return None
             self._await_change()
 
@@ -155,9 +153,8 @@ class Engine:
         self._empty_ns = None
         return batch
 
-    def _count_empty_poll(self) -> None:
+    def _count_empty_poll(self, now_ns: int) -> None:
         """Find a scheduler that polls for ever in virtual time, where time stands still meanwhile."""
-        now_ns = self.now_ns()
         self._num_empty_polls = self._num_empty_polls + 1 if now_ns == self._last_poll_ns else 0
         self._last_poll_ns = now_ns
         if self._num_empty_polls > MAX_EMPTY_POLLS:
@@ -198,7 +195,7 @@ class Engine:
         """Wait until a forward's tokens are on the host; its times are known from then on."""
         if flight.is_synchronized:
             return  # nothing to wait for, and a forward is recorded once
-        me = self._thread_name()
+        me = self._runtime.thread_name()
         first = self._waiters.setdefault(flight.batch.id, me)  # atomic: of two threads one comes first
         if first != me:
             raise ProtocolError(f"threads {first!r} and {me!r} both synchronize batch {flight.batch.id}; let one do it")
@@ -237,8 +234,8 @@ class Engine:
 
     def _end(self, stage: str, batch: Batch, start_ns: int) -> int:
         end_ns = self.now_ns()
-        lane = self._thread_name()
-        self._record(Span(lane, stage, batch.id, start_ns, end_ns))
+        lane = self._runtime.thread_name()
+        self.timeline.spans.append(Span(lane, stage, batch.id, start_ns, end_ns))
         caller = sys._getframe(2)  # of the method whose stage ends here, which has to call this one itself
         site = caller.f_code, caller.f_lasti
         if self._sites.get((lane, stage)) != site:  # the line is looked up only where the place changes

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from enum import Enum
 from itertools import pairwise
 
-from impl.lanes import Lane, host_lanes, united
-from impl.timeline import COPY, COPY_LANE, FORWARD, LAUNCH, PRE, SYNCHRONIZE, Timeline
+from impl.lanes import Lane, copies_in_the_way, host_lanes, united
+from impl.timeline import COPY, FORWARD, LAUNCH, PRE, SYNCHRONIZE, Timeline
 from impl.workload import Workload
 
 
@@ -58,9 +58,8 @@ class _Gaps:
         self._pre = {span.batch_id: span for span in timeline.stage(PRE)}
         self._launch = {span.batch_id: span for span in timeline.stage(LAUNCH)}
         self._copy = {span.batch_id: span for span in timeline.stage(COPY)}
-        # Only where they have no stream of their own do copies stand in a forward's way.
-        self._copies_in_the_way = Lane(united(span for span in self._copy.values() if span.lane != COPY_LANE))
         self._copies = Lane(united(self._copy.values()))
+        self._copies_in_the_way = copies_in_the_way(timeline)
         self._hosts = host_lanes(timeline)
         self._available_ns = _available(timeline, workload)
 
@@ -90,9 +89,10 @@ class _Gaps:
         doing = self._hosts[launch.lane].at(time_ns)
         if doing is not None and doing.stage == LAUNCH:
             return GpuCause.LAUNCH_SLOT
-        if time_ns < self._taken_ns[batch_id] and self._hosts[self._pre[batch_id].lane].at(time_ns) is None:
+        preparing = self._hosts[self._pre[batch_id].lane].at(time_ns)
+        if time_ns < self._taken_ns[batch_id] and preparing is None:
             return GpuCause.HELD
-        waiting = doing or self._hosts[self._pre[batch_id].lane].at(time_ns)
+        waiting = doing or preparing
         if waiting is not None and waiting.stage == SYNCHRONIZE and time_ns < self._copy[waiting.batch_id].end_ns:
             return GpuCause.COPY
         return GpuCause.CPU

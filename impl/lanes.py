@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from impl.timeline import COPY, FORWARD, Span, Timeline
+from impl.timeline import COPY, COPY_LANE, FORWARD, Span, Timeline
 
 
 class Lane:
@@ -41,6 +41,11 @@ def host_lanes(timeline: Timeline) -> Mapping[str, Lane]:
         if span.stage not in (FORWARD, COPY):
             by_lane[span.lane].append(span)
     return {lane: Lane(spans) for lane, spans in by_lane.items()}
+
+
+def copies_in_the_way(timeline: Timeline) -> Lane:
+    """Return when copies stand in a forward's way: only where they have no stream of their own."""
+    return Lane(united(span for span in timeline.stage(COPY) if span.lane != COPY_LANE))
 
 
 def united(spans: Iterable[Span]) -> list[Span]:

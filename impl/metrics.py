@@ -120,18 +120,14 @@ def measure(timeline: Timeline, workload: Workload) -> Metrics:
 
 def _requests(timeline: Timeline, workload: Workload) -> tuple[RequestMetrics, ...]:
     start_ns = timeline.started_ns
-    taken_ns: dict[int, int] = {}
-    for taken in timeline.taken:
-        for request_id in taken.request_ids:
-            if request_id not in taken_ns:
-                taken_ns[request_id] = taken.time_ns - start_ns
+    first_taken = timeline.first_taken()
     delivered_ns: list[list[int]] = [[] for _ in workload.requests]
     for request_id, _, _, time_ns, outcome in timeline.deliveries:
         if outcome is Outcome.ENDED or outcome is Outcome.DELIVERED:
             delivered_ns[request_id].append(time_ns - start_ns)
     result = []
     for request, times in zip(workload.requests, delivered_ns, strict=True):
-        wait_ns = taken_ns[request.id] - request.arrival_ns
+        wait_ns = first_taken[request.id].time_ns - start_ns - request.arrival_ns
         ttft_ns = times[0] - request.arrival_ns
         gaps = tuple([after - before for before, after in pairwise(times)]) if len(times) > 1 else ()
         result.append(

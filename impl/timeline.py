@@ -6,6 +6,8 @@ its runtime's clock, in nanoseconds.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -81,6 +83,21 @@ class Timeline:
         if self.start_ns is None:
             raise RunFailed("the scheduler never called engine.next_batch")
         return self.start_ns
+
+    def by_batch(self) -> Mapping[int, Mapping[str, Span]]:
+        """Return the spans of each batch by stage."""
+        found: dict[int, dict[str, Span]] = defaultdict(dict)
+        for span in self.spans:
+            found[span.batch_id][span.stage] = span
+        return found
+
+    def first_taken(self) -> Mapping[int, Taken]:
+        """Return for each request the first batch that it was taken for."""
+        found: dict[int, Taken] = {}
+        for taken in self.taken:
+            for request_id in taken.request_ids:
+                found.setdefault(request_id, taken)
+        return found
 
     def call_site(self, span: Span) -> str:
         """Return where the scheduler called a host stage, as "file:line"."""

@@ -24,10 +24,10 @@ def foreign_share(result: Result, request: int, *expected: Cause) -> float:
     return 1 - known_ns / service_ns
 
 
-def unexplained_share(result: Result) -> float:
-    """Return the share of all requests' TTFT that has no cause."""
+def share_of_all(result: Result, *causes: Cause) -> float:
+    """Return the share of all requests' TTFT that is due to any of the causes."""
     found = attribute(result.timeline, result.scenario.workload)
-    return sum(each.parts.get(Cause.UNEXPLAINED, 0) for each in found) / sum(each.ttft_ns for each in found)
+    return sum(each.parts.get(c, 0) for each in found for c in causes) / sum(each.ttft_ns for each in found)
 
 
 def gpu_time_ns(result: Result, cause: GpuCause) -> int:

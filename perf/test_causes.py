@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from impl.attribution import Cause, attribute
+from impl.attribution import Cause
 from impl.costs import WorkKind, cost_ms
 from impl.experiment import Result, Scenario
 from impl.gpu_time import GpuCause
 from impl.schedulers import overlap, overlap_three_thread
 from perf.broken import overlap_that_synchronizes
-from perf.causes import INSERTED, foreign_share, gpu_time_ns, time_ns, unexplained_share
+from perf.causes import INSERTED, foreign_share, gpu_time_ns, share_of_all, time_ns
 from perf.experiments import BALANCED, GIL, MIXED, SATURATED, STARVED
 from perf.formulas import Stages
 from reports.claims import Broken, Evidence, claim
@@ -35,7 +35,8 @@ def test_saturated_what_is_inserted_is_the_previous_forward(evidence: Evidence) 
     evidence.equal("time behind the previous forward", behind, s.forward - s.pre - s.post)
     evidence.at_most("share due to anything else", stray, MAX_UNNAMED_SHARE)
     for name in ("normal", "overlap"):
-        evidence.at_most(f"unexplained share of {name}", rounds.each(name, unexplained_share), evidence.near_zero(0.01))
+        unexplained = rounds.each(name, lambda r: share_of_all(r, Cause.UNEXPLAINED))
+        evidence.at_most(f"unexplained share of {name}", unexplained, evidence.near_zero(0.01))
     service = rounds.each("overlap", lambda r: r.metrics.requests[STEADY].service_ttft_ns)
     evidence.show("share of service TTFT behind the previous forward", behind / service, "share")
 
@@ -121,12 +122,7 @@ def test_stages_that_hold_the_gil_wait_for_each_other(evidence: Evidence) -> Non
     A real thread that wakes up and waits for the GIL cannot tell so: that part of its waiting counts as a hand-off.
     """
     causes = (Cause.LOCK,) if evidence.is_exact else (Cause.LOCK, Cause.HAND_OFF)
-
-    def waiting_share(result: Result) -> float:
-        found = attribute(result.timeline, result.scenario.workload)
-        return sum(each.parts.get(c, 0) for each in found for c in causes) / sum(each.ttft_ns for each in found)
-
-    share = evidence.of(GIL).each("overlap_three_thread", waiting_share)
+    share = evidence.of(GIL).each("overlap_three_thread", lambda r: share_of_all(r, *causes))
     if evidence.has_gil:
         evidence.at_least("share of TTFT that waits for the GIL", share, 0.05 if evidence.is_exact else 0.02)
     else:

@@ -34,7 +34,7 @@ class BarStyle:
 
     def edge(self, color: str) -> str:
         """Return the color of a bar's outline and hatch."""
-        return "#8c8c8c" if self.is_gray else mixed(color, "#000000", 0.25 if self.white else 0.45)
+        return LEGEND_COLOR if self.is_gray else mixed(color, "#000000", 0.25 if self.white else 0.45)
 
 
 BAR_STYLES: Mapping[str, BarStyle] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from impl.checks import require_positive, require_whole
@@ -96,9 +96,18 @@ def cases(experiments: Sequence[Experiment], users: Sequence[str]) -> list[Case]
     if twice:
         raise SettingError(f"two experiments have the id {twice[0]!r}; allowed: each id once")
     for experiment in experiments:
-        taken = sorted(set(users) & set(experiment.schedulers))
-        if taken:
-            raise SettingError(f"--scheduler: experiment {experiment.id!r} has a scheduler {taken[0]!r}; rename yours")
+        require_new_names(experiment, users)
     return [Case(e, name) for e in experiments for name in e.schedulers] + [
         Case(e, name, is_user=True) for e in experiments if e.is_open_to_users for name in users
     ]
+
+
+def require_new_names(experiment: Experiment, users: Iterable[str]) -> None:
+    """Refuse a user's scheduler with the name of an experiment's own.
+
+    Raises:
+        SettingError: naming it.
+    """
+    taken = sorted(set(users) & set(experiment.schedulers))
+    if taken:
+        raise SettingError(f"--scheduler: experiment {experiment.id!r} has a scheduler {taken[0]!r}; rename yours")

@@ -130,14 +130,17 @@ class Sampler:
     def _await_first_sample(self) -> None:
         """Return once it samples, so that the first run is sampled too; give up if that takes long."""
         deadline_s = time.monotonic() + MAX_START_S
-        while (
-            not os.fstat(self._file.fileno()).st_size and self._process.poll() is None and time.monotonic() < deadline_s
-        ):
+        while not self._num_written and self._process.poll() is None and time.monotonic() < deadline_s:
             time.sleep(INTERVAL_S)
+
+    @property
+    def _num_written(self) -> int:
+        """Bytes that the process has written so far."""
+        return os.fstat(self._file.fileno()).st_size
 
     def state(self, start_ns: int, end_ns: int) -> GpuState | None:
         """Return the state between two times, and forget what was sampled before the first."""
-        found = os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size - self._num_read, self._num_read)
+        found = os.pread(self._file.fileno(), self._num_written - self._num_read, self._num_read)
         whole = found[: found.rfind(b"\n") + 1]
         self._num_read += len(whole)
         self._samples += filter(None, map(_parsed, whole.splitlines()))
@@ -147,8 +150,7 @@ class Sampler:
     def why_ended(self) -> str | None:
         """Return why the process has ended on its own, or has not begun; None while it samples."""
         if self._process.poll() is None:
-            has_begun = os.fstat(self._file.fileno()).st_size > 0
-            return None if has_begun else f"no sample within {MAX_START_S:g} s"
+            return None if self._num_written else f"no sample within {MAX_START_S:g} s"
         self._errors.seek(0)
         told = self._errors.read().decode(errors="replace").strip().splitlines()
         return f"sampling ended with {self._process.returncode}: {told[-1] if told else 'no error was told'}"

@@ -105,7 +105,8 @@ def measure_rounds(
     """Add paired rounds; every second one runs in reverse order.
 
     A scheduler that fails leaves the experiment, and the others go on. A round in which the monitor saw the GPU
-    throttle is left out and repeated; if every attempt throttles, all schedulers count as failed.
+    throttle is left out and repeated. If every attempt throttles, no more rounds are added, and without any before all
+    schedulers count as failed.
     """
     for _ in range(num_rounds):
         for _ in range(MAX_ATTEMPTS):

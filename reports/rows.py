@@ -148,11 +148,10 @@ def spelled(request_ids: Iterable[int]) -> str:
 
 def arrivals(timeline: Timeline, workload: Workload) -> list[Mark]:
     """Return when each request arrived, with the first batch that took it."""
-    first: dict[int, int] = {}
-    for taken in timeline.taken:
-        for request_id in taken.request_ids:
-            first.setdefault(request_id, taken.batch_id)
-    return [Mark(timeline.started_ns + r.arrival_ns, r.id, first[r.id]) for r in workload.requests if r.id in first]
+    first = timeline.first_taken()
+    return [
+        Mark(timeline.started_ns + r.arrival_ns, r.id, first[r.id].batch_id) for r in workload.requests if r.id in first
+    ]
 
 
 def first_tokens(timeline: Timeline) -> list[Mark]:

@@ -171,12 +171,9 @@ def _arrows(spans: Iterable[Span], tracks: Tracks, start_ns: int) -> Iterator[Ev
 
 def _queue(result: Result, *, until_ns: int) -> Iterator[Event]:
     """Count requests that have arrived and are not taken, up to a time from the start of the run."""
-    first_taken: dict[int, int] = {}
-    for taken in result.timeline.taken:
-        for request in taken.request_ids:
-            first_taken.setdefault(request, taken.time_ns - result.timeline.started_ns)
+    start_ns = result.timeline.started_ns
     changes = [(request.arrival_ns, 1) for request in result.scenario.workload.requests]
-    changes += [(time_ns, -1) for time_ns in first_taken.values()]
+    changes += [(taken.time_ns - start_ns, -1) for taken in result.timeline.first_taken().values()]
     length = 0
     for time_ns, change in sorted(changes, key=lambda each: (each[0], -each[1])):
         if time_ns > until_ns:

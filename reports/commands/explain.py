@@ -14,7 +14,7 @@ from impl.errors import DeviceUnavailable, RunFailed, SettingError
 from impl.experiment import Result
 from impl.schedulers import load_users
 from reports.arguments import positive
-from reports.cases import Experiment
+from reports.cases import Experiment, require_new_names
 from reports.explanation import Explained, cause_table, explain, sentence, step_table
 from reports.files import FileError, require_writable
 from reports.lab import MACHINES, Lab
@@ -71,16 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
     experiment = find_experiment(arguments.experiment)
     try:
         users = load_users(arguments.scheduler)
+        require_new_names(experiment, users)
     except SettingError as error:
         raise FileError(str(error)) from error
     if users and not experiment.is_open_to_users:
         raise FileError(f"--scheduler: experiment {experiment.id!r} compares given schedulers and takes no other")
-    known = [*experiment.schedulers, *users]
-    names = [*arguments.schedulers, *users] if arguments.schedulers else known
-    names = list(dict.fromkeys(names))
-    twins = sorted(set(experiment.schedulers) & set(users))
-    if twins:
-        raise FileError(f"--scheduler: experiment {experiment.id!r} has a scheduler {twins[0]!r}; rename yours")
+    known = {**experiment.schedulers, **users}
+    names = list(dict.fromkeys([*arguments.schedulers, *users] if arguments.schedulers else known))
     if arguments.until_ms is not None and arguments.output is None:
         raise FileError("--until-ms cuts pictures: say where to draw them, with -o DIR")
     unknown = [name for name in names if name not in known]
@@ -93,8 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         num_requests = len(experiment.scenario.workload.requests)
         if not 0 <= request < num_requests:
             raise FileError(f"--request {request}: {experiment.id} has requests 0 to {num_requests - 1}")
-    every = {**experiment.schedulers, **users}
-    chosen = replace(experiment, schedulers={name: every[name] for name in names}, is_open_to_users=False)
+    chosen = replace(experiment, schedulers={name: known[name] for name in names}, is_open_to_users=False)
     try:
         with closing(Lab({}, lambda text: print(text, file=sys.stderr))) as lab:
             rounds = lab.rounds(chosen, arguments.device)

@@ -88,7 +88,7 @@ def cells(row: Row) -> tuple[str, ...]:
 def method_lines(found: Comparison) -> list[str]:
     """Return in sentences how the rows were judged and how sure they are."""
     method = found.method
-    sides = [f"{name}: {_commits(files)}, {_count(len(files), 'run')}" for name, files in _named(found)]
+    sides = [f"{name}: {_commits(files)}, {format_count(len(files), 'run')}" for name, files in _named(found)]
     if found.judged and all(row.change.is_exact for row in found.judged):
         return [*sides, "Virtual time is exact: any change of any metric counts."]
     looks = "" if method.num_looks == 1 else f" × {method.num_looks} looks"
@@ -124,7 +124,8 @@ def _commits(files: Sequence[ResultFile]) -> str:
     return ", ".join(commit or "no commit" for commit in commits)
 
 
-def _count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
