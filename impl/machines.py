@@ -81,8 +81,8 @@ class CudaMachine:
 
     name = "cuda"
     is_exact = False
-    gil_releases = 4
-    """Graph launches after the first one: two more units of the forward, the tokens, their copy."""
+    gil_releases = 3
+    """Graph launches after the forward's first one: two more units of it, and the copy of the tokens."""
 
     def __init__(self) -> None:
         reason = why_no_cuda()

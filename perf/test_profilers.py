@@ -23,6 +23,7 @@ CASES = [(SATURATED, "overlap"), (STARVED, "normal"), (STARVED, "overlap"), (HIG
 
 
 @pytest.mark.gpu
+@pytest.mark.profiler
 @pytest.mark.parametrize(("experiment", "scheduler"), CASES, ids=[f"{e.id}-{name}" for e, name in CASES])
 def test_forwards_and_bubbles_are_as_long_by_events_as_by_cupti(
     experiment: Experiment, scheduler: str, lab: Lab, tmp_path: Path, request: pytest.FixtureRequest

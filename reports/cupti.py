@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from impl.machines import why_no_cuda
 from impl.timeline import LAUNCH
 
 KERNEL = "kernel"
+NUM_TOKEN_KERNELS = 1
 CALLS = ("cuda_runtime", "cuda_driver")
 """Categories in a trace of torch.profiler. Source: PyTorch, Kineto's chrome trace output."""
 
@@ -65,7 +67,8 @@ def record(run: Callable[[], Result], path: Path) -> Recording:
 def kernel_times(recording: Recording) -> Mapping[int, KernelTimes]:
     """Return for each batch when its forward's kernels ran, by CUPTI.
 
-    A kernel belongs to the batch whose launch was under way on the host when it was enqueued.
+    A kernel belongs to the batch whose launch was under way on the host when it was enqueued. The first one of a launch
+    makes the tokens, before the forward's.
     """
     trace = json.loads(recording.path.read_text(encoding="utf-8"))
     # Times of events are microseconds after this one, in nanoseconds of Unix time; older versions write them from zero.
@@ -81,17 +84,19 @@ def kernel_times(recording: Recording) -> Mapping[int, KernelTimes]:
         if event.get("cat") in CALLS and "correlation" in event["args"]
     }
     launches = Lane(recording.result.timeline.stage(LAUNCH))
-    found: dict[int, KernelTimes] = {}
+    kernels: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    """When each was enqueued, began and ended, by batch."""
     for event in slices:
         if event.get("cat") != KERNEL:
             continue
         call_ns = enqueued_ns.get(event["args"]["correlation"])
         launch = None if call_ns is None else launches.at(call_ns)
-        if launch is None:
-            continue
-        start_ns, end_ns = time_ns(event["ts"]), time_ns(event["ts"] + event["dur"])
-        known = found.get(launch.batch_id, KernelTimes(start_ns, end_ns, 0))
-        found[launch.batch_id] = KernelTimes(
-            min(known.start_ns, start_ns), max(known.end_ns, end_ns), known.num_kernels + 1
-        )
-    return found
+        if launch is not None:
+            assert call_ns is not None, "a launch was found by it"
+            kernels[launch.batch_id].append((call_ns, time_ns(event["ts"]), time_ns(event["ts"] + event["dur"])))
+    return {batch_id: _together(found) for batch_id, found in kernels.items() if len(found) > NUM_TOKEN_KERNELS}
+
+
+def _together(kernels: list[tuple[int, int, int]]) -> KernelTimes:
+    forward = sorted(kernels)[NUM_TOKEN_KERNELS:]
+    return KernelTimes(min(start for _, start, _ in forward), max(end for _, _, end in forward), len(forward))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from impl.costs import Cost
+from impl.device.protocol import DeviceSettings
 from impl.engine import Scheduler
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine, why_no_cuda
 from impl.workload import Workload
@@ -29,7 +31,7 @@ class Lab:
 
     Args:
         user_schedulers: schedulers that join every experiment that is open to them.
-        progress: called with a line of text before long work.
+        progress: called with a line of text before long work; also an attribute.
         num_rounds: paired rounds where time is real, in place of each experiment's own number.
     """
 
@@ -41,11 +43,13 @@ class Lab:
         num_rounds: int | None = None,
     ) -> None:
         self._user_schedulers = user_schedulers
-        self._progress = progress
+        self.progress = progress
         self._num_rounds = num_rounds
         self._machines: dict[str, Machine] = {}
         self._sampler: Sampler | None = None
         self._rounds: dict[tuple[str, str], Rounds] = {}
+        self._warmed_up: set[tuple[str, DeviceSettings, Cost]] = set()
+        """Machines' names, device settings and copies that have been used."""
 
     def machine(self, device: str) -> Machine:
         """Return a device's machine; the first call makes it.
@@ -55,7 +59,7 @@ class Lab:
         """
         if device not in self._machines:
             if device == "cuda" and why_no_cuda() is None:
-                self._progress("calibrating forwards on the GPU")
+                self.progress("calibrating forwards on the GPU")
             self._machines[device] = MACHINES[device]()
             if device == "cuda" and why_no_nvml() is None:
                 self._sampler = Sampler(gpu_uuid())
@@ -66,7 +70,7 @@ class Lab:
         if self._sampler is not None:
             reason = self._sampler.why_ended()
             if reason is not None:
-                self._progress(f"no SM clock, power and throttling: {reason}")
+                self.progress(f"no SM clock, power and throttling: {reason}")
             self._sampler.close()
             self._sampler = None
 
@@ -80,7 +84,7 @@ class Lab:
         if key not in self._rounds:
             machine = self.machine(device)
             if not machine.is_exact:
-                self._progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds")
+                self.progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds")
                 self._warm_up(experiment, machine)
             rounds = Rounds(experiment.on(machine))
             self._extend(rounds, experiment, machine)
@@ -88,8 +92,12 @@ class Lab:
         return self._rounds[key]
 
     def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
-        """Run the experiment's first requests once and forget it: what its settings need is made at first use."""
+        """Run the first requests once and forget it, if its settings are new: what they need is made at first use."""
         scenario = experiment.on(machine)
+        needs = machine.name, scenario.settings, scenario.costs.copy
+        if needs in self._warmed_up:
+            return
+        self._warmed_up.add(needs)
         few = replace(scenario, workload=Workload(scenario.workload.requests[:NUM_WARM_UP_REQUESTS]))
         name, scheduler = next(iter(experiment.schedulers.items()))
         measure_rounds(Rounds(few), {name: scheduler}, machine, num_rounds=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
+from pathlib import Path
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -87,7 +89,11 @@ def _marks(device: str) -> list[pytest.MarkDecorator]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out devices nobody asked for; stop, or skip with the reason, if a GPU is asked for and not there."""
+    """Leave out devices nobody asked for; stop, or skip with the reason, if a GPU is asked for and not there.
+
+    Tests marked `profiler` come last: once CUPTI has started, every later launch of the process takes longer.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("profiler") is not None)
     _deselect_unasked(config, items)
     _note_claims_as_not_run(items)
     _require_gpu(config, [item for item in items if item.get_closest_marker("gpu")])
@@ -209,26 +215,45 @@ def require_claim(
     return require
 
 
+@pytest.fixture(scope="session")
+def profile_at_the_end(lab: Lab) -> Iterator[Callable[[Case, Path], None]]:
+    """Take cases to run once more under torch.profiler when everything is measured, and paths for both traces.
+
+    Not at once: CUPTI, once it has started, makes every later launch of the process longer.
+    """
+    waiting: list[tuple[Case, Path]] = []
+    yield lambda case, path: waiting.append((case, path))
+    for number, (case, path) in enumerate(waiting, 1):
+        lab.progress(f"torch.profiler: {case.id}, {number} of {len(waiting)}")
+        profile_case(case, lab, path)
+
+
+def profile_case(case: Case, lab: Lab, path: Path) -> None:
+    """Run a case once on the GPU under torch.profiler, and write its own trace and the profiler's."""
+    scheduler, machine = lab.schedulers(case.experiment)[case.scheduler], lab.machine("cuda")
+    profiled = partial(run, scheduler, case.experiment.on(machine), machine)
+    left_out = write_trace(record(profiled, path.with_suffix(".torch.json")).result, path)
+    if left_out:
+        lab.progress(left_out)
+
+
 @pytest.fixture
 def check_case(
     device: str,
     lab: Lab,
     request: pytest.FixtureRequest,
     baselines_of: Callable[[str], Baselines],
+    profile_at_the_end: Callable[[Case, Path], None],
 ) -> Callable[[Case, BenchmarkFixture], None]:
     """Leave a case's record, fill its benchmark entry, and fail if it differs from its baseline."""
     config = request.config
 
     def trace(case: Case, device: str, last: Result) -> str | None:
-        """Write a case's trace; under torch.profiler, of a run of its own, which is no sample of anything."""
+        """Write a case's trace; where torch.profiler is wanted, later and of a run of its own."""
         path = trace_path(config.option.trace_dir, case.experiment.id, case.scheduler, device)
         if device == "cuda" and config.option.torch_profiler and why_no_cupti() is None:
-            scheduler = lab.schedulers(case.experiment)[case.scheduler]
-            machine = lab.machine(device)
-            recording = record(
-                lambda: run(scheduler, case.experiment.on(machine), machine), path.with_suffix(".torch.json")
-            )
-            last = recording.result
+            profile_at_the_end(case, path)
+            return None
         return write_trace(last, path)
 
     def check(case: Case, benchmark: BenchmarkFixture) -> None:

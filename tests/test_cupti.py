@@ -20,8 +20,8 @@ BASE_NS = 1_789_000_000_000_000_000
 def made(
     folder: Path, *, kernels_per_forward: int = 3, busy_share: float = 1.0, extra: tuple[dict[str, Any], ...] = ()
 ) -> Recording:
-    """A virtual run, and the trace that CUPTI would have given of it: kernels at equal distances inside each forward,
-    each of which lasts for a share of its distance.
+    """A virtual run, and the trace that CUPTI would have given of it: one kernel that makes the tokens, then kernels at
+    equal distances inside each forward, each of which lasts for a share of its distance.
     """
     result = attempt(SCHEDULERS["overlap"], scenario(costs=stages(launch=1)))
     events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "args": {}}, *extra]
@@ -31,13 +31,15 @@ def made(
 
     launches = {span.batch_id: span for span in result.timeline.stage(LAUNCH)}
     for forward in reversed(result.timeline.stage(FORWARD)):
-        length_ns = (forward.end_ns - forward.start_ns) / kernels_per_forward
-        for index in range(kernels_per_forward):
-            key = 100 * forward.batch_id + index
-            launch_us = microseconds(launches[forward.batch_id].start_ns) + 10 * index + 1
+        length_ns = (forward.end_ns - forward.start_ns) / max(1, kernels_per_forward)
+        for index in range(-1, kernels_per_forward):
+            key = 100 * forward.batch_id + index + 1
+            launch_us = microseconds(launches[forward.batch_id].start_ns) + 10 * (index + 1) + 1
             call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": launch_us, "dur": 5}
             begin_us = microseconds(forward.start_ns) + index * length_ns / 1e3
             kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": begin_us, "dur": busy_share * length_ns / 1e3}
+            if index < 0:
+                kernel |= {"name": "tokens", "ts": launch_us + 2, "dur": 1}
             events += [{**call, "args": {"correlation": key}}, {**kernel, "args": {"correlation": key}}]
     path = folder / "run.torch.json"
     path.write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
@@ -92,6 +94,10 @@ def test_a_gap_between_kernels_is_part_of_the_forward(tmp_path: Path) -> None:
     seen = kernel_times(made(tmp_path, kernels_per_forward=2, busy_share=0.5))[1]
     assert seen.num_kernels == 2
     assert seen.end_ns - seen.start_ns == pytest.approx(5 * MS * 0.75, abs=1000), "kernel, gap, kernel"
+
+
+def test_a_launch_of_which_only_the_tokens_were_seen_has_no_times(tmp_path: Path) -> None:
+    assert kernel_times(made(tmp_path, kernels_per_forward=0)) == {}
 
 
 def test_without_a_gpu_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,17 @@ from typing import Any
 
 import pytest
 
-from impl.machines import why_no_cuda
+from impl.experiment import Result
+from impl.machines import CpuMachine, why_no_cuda
 from impl.metrics import Summary
+from impl.schedulers import normal, overlap
+from impl.workload import burst
 from reports import plugin
+from reports.cases import Case, Experiment
+from reports.cupti import Recording
+from reports.lab import Lab
 from reports.options import is_reason
+from tests.build import scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ["first-normal", "first-overlap", "first-overlap_post_thread", "second-normal", "second-overlap"]
@@ -529,3 +536,30 @@ def test_without_nvtx_real_runs_go_on_and_the_summary_says_so(suite: Path) -> No
     status, output = run(suite, "-m", "cpu", "-k", "first")
     assert status == pytest.ExitCode.OK
     assert "no NVTX ranges: nvtx does not import (not installed here); install it with: pip install nvtx" in output
+
+
+def test_tests_marked_profiler_come_last(suite: Path) -> None:
+    test = "import pytest\n\n@pytest.mark.profiler\ndef test_early(): pass\n\ndef test_late(): pass\n"
+    (suite / "perf" / "test_a_first_file.py").write_text(test)
+    status, output = run(suite, "-v")
+    assert status == pytest.ExitCode.OK
+    passed = [line.split()[0] for line in output.splitlines() if " PASSED" in line]
+    assert passed[0].endswith("test_late")
+    assert passed[-1].endswith("test_early")
+
+
+def test_a_case_is_profiled_once_more_with_both_traces_of_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recorded(run: Callable[[], Result], path: Path) -> Recording:
+        path.write_text("{}")
+        return Recording(run(), path, 0)
+
+    monkeypatch.setattr(plugin, "record", recorded)
+    lab = Lab({}, lambda text: None)
+    monkeypatch.setattr(lab, "machine", lambda device: CpuMachine())
+    experiment = Experiment(scenario(burst(3)), {"normal": normal, "overlap": overlap}, real_scale=0.1)
+    plugin.profile_case(Case(experiment, "overlap"), lab, tmp_path / "case.json")
+    assert (tmp_path / "case.torch.json").exists()
+    events = json.loads((tmp_path / "case.json").read_text())["traceEvents"]
+    assert {event["name"] for event in events if event.get("cat") == "forward"}

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from impl.costs import WorkKind
 from impl.errors import ProtocolError, RunFailed, Stalled
 from impl.runtime.watchdog import Watchdog, interrupt, stacks
-from impl.runtime.work import do_work, sharpen_timer
+from impl.runtime.work import COARSE_SLEEP_RESERVE_NS, do_work, sharpen_timer
 from impl.timeline import LockWait
 
 T = TypeVar("T")
@@ -202,12 +202,7 @@ class ThreadQueue(Generic[T]):
     def get(self, timeout_ns: int | None = None) -> T | None:
         self.num_readers += 1
         try:
-            if timeout_ns is None:
-                item = self._items.get()
-            elif timeout_ns <= 0:
-                item = self._items.get_nowait()
-            else:
-                item = self._items.get(timeout=timeout_ns * 1e-9)
+            item = self._items.get() if timeout_ns is None else self._get_until(time.perf_counter_ns() + timeout_ns)
         except queue.Empty:
             return None
         finally:
@@ -218,6 +213,22 @@ class ThreadQueue(Generic[T]):
                 raise Aborted
             return None
         return item
+
+    def _get_until(self, due_ns: int) -> T | _Signal:
+        """Wait as exactly as a sleep: a scheduler that paces itself waits here. Raises queue.Empty at `due_ns`."""
+        coarse_ns = due_ns - COARSE_SLEEP_RESERVE_NS - time.perf_counter_ns()
+        if coarse_ns > 0:
+            try:
+                return self._items.get(timeout=coarse_ns * 1e-9)
+            except queue.Empty:
+                pass
+        while True:
+            try:
+                return self._items.get_nowait()
+            except queue.Empty:
+                if time.perf_counter_ns() >= due_ns:
+                    raise
+            time.sleep(0)
 
     def __iter__(self) -> Iterator[T]:
         while (item := self.get()) is not None:
