@@ -114,13 +114,13 @@ class Pacer:
 
     @property
     def margin_ns(self) -> int:
-        """By how much batches are closed earlier than estimated: what the worst of the recent ones needed.
+        """By how much batches are closed earlier than estimated: what all recent ones but the worst needed.
 
-        A batch closed too early misses the requests of that moment; one closed too late makes all of them wait.
+        One hold-up of the host would otherwise make the next batches smaller for nothing.
         """
         if len(self._needed_ns) < NUM_FIRST_TIMED:
             return round(FIRST_MARGIN * median_low(self._host_ns)) if self._host_ns else 0
-        return max(0, *self._needed_ns)
+        return max(0, sorted(self._needed_ns)[-2])
 
     def close_ns(self) -> int | None:
         """Return when to close the next batch, while one forward runs; None before anything is known.

@@ -9,7 +9,9 @@ import pytest
 from perf.experiments import ARTICLE
 from reports.cases import Experiment
 from reports.lab import Lab
+from reports.measure import Samples
 from reports.records import PredictionRecord
+from reports.verdict import interval
 
 PREDICTED = ARTICLE
 ALLOWED = {"cuda": (0.01, 0.02), "cpu": (0.15, 0.2)}
@@ -17,8 +19,8 @@ ALLOWED = {"cuda": (0.01, 0.02), "cpu": (0.15, 0.2)}
 NOISY = {
     # Who gets the GIL next is for the kernel to say: rounds differ by 10 % among themselves.
     ("gil", "overlap_three_thread"): (0.25, 0.25),
-    # Its 1,000 launches take about 18 ms of the host, and that differs by 10 % from run to run.
-    ("prototype", "overlap"): (0.05, 0.05),
+    # Its 1,000 launches take 14 to 20 ms of the host, and the calibration's others than the rounds'.
+    ("prototype", "overlap"): (0.1, 0.1),
     # 16 requests, each of which meets the running decode step at a moment that a few microseconds a step move.
     ("low_qps", "normal"): (0.01, 0.12),
     ("low_qps", "overlap"): (0.01, 0.12),
@@ -36,23 +38,29 @@ def test_the_virtual_device_predicts_throughput_and_ttft(
     predicted: Experiment, device: str, lab: Lab, request: pytest.FixtureRequest
 ) -> None:
     """Told this machine's host overhead, the virtual device meets throughput and mean TTFT as closely as ALLOWED, but
-    for the cases in NOISY.
+    for the cases in NOISY; what the measured mean is itself uncertain by, half of its 95 % interval, comes on top.
     """
     missed = []
+    rounds = lab.rounds(predicted, device)
     for prediction in lab.predictions(predicted, device):
-        allowed = ALLOWED[device], NOISY.get((predicted.id, prediction.scheduler), (0.0, 0.0))
-        throughput_allowed, ttft_allowed = (max(pair) for pair in zip(*allowed, strict=True))
+        throughput_error, ttft_error = prediction.throughput_error, prediction.ttft_error
         record = PredictionRecord(
             predicted.id,
             device=device,
-            throughput_error=prediction.throughput_error,
-            ttft_error=prediction.ttft_error,
+            throughput_error=throughput_error,
+            ttft_error=ttft_error,
             **asdict(prediction),
         )
         request.node.user_properties.append(record.as_property())
-        if abs(prediction.throughput_error) > throughput_allowed or abs(prediction.ttft_error) > ttft_allowed:
-            errors = f"throughput {prediction.throughput_error:+.2%}, TTFT {prediction.ttft_error:+.2%}"
-            missed.append(
-                f"{prediction.scheduler}: {errors}, allowed ±{throughput_allowed:.0%} and ±{ttft_allowed:.0%}"
-            )
+        usual, own = ALLOWED[device], NOISY.get((predicted.id, prediction.scheduler), (0.0, 0.0))
+        for index, (metric, error) in enumerate((("throughput_rps", throughput_error), ("ttft_mean_ns", ttft_error))):
+            allowed = max(usual[index], own[index]) + uncertainty(rounds.metric(metric, prediction.scheduler))
+            if abs(error) > allowed:
+                missed.append(f"{metric} of {prediction.scheduler}: {error:+.2%}, allowed ±{allowed:.2%}")
     assert not missed
+
+
+def uncertainty(samples: Samples) -> float:
+    """Return half the 95 % interval of the mean over rounds, relative to it."""
+    found = interval(samples)
+    return (found.high - found.mean) / found.mean

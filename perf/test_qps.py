@@ -90,10 +90,15 @@ def test_an_arriving_prefill_waits_for_the_decode_queued_ahead_of_it(evidence: E
 
 @claim(LOW_QPS, section="12.2", broken=Broken("results held back", {"overlap_just_in_time": overlap_that_posts_late}))
 def test_just_in_time_takes_the_low_qps_loss_away(evidence: Evidence) -> None:
-    """Closing the decode batch late lets an arriving prefill go first: mean TTFT within 5 % of normal's; where time is
-    real, within 10 %, as the margin of 0.1 ms is 2 % of a decode step and one of 16 requests may just miss its step.
+    """Closing the decode batch late lets an arriving prefill go first: mean TTFT within 5 % of normal's. Where time is
+    real, one of 16 requests that just misses its step is 3 %, and steps are closed earlier by a margin: there at
+    least half of overlap's loss is gone.
     """
     rounds = evidence.of(LOW_QPS)
     change = rounds.gain("ttft_mean_ns", "overlap_just_in_time")
-    evidence.at_most("change of mean TTFT", change, 0.05 if evidence.is_exact else 0.1)
+    if evidence.is_exact:
+        evidence.at_most("change of mean TTFT", change, 0.05)
+    else:
+        loss = rounds.gain("ttft_mean_ns", "overlap")
+        evidence.at_most("change of mean TTFT, beyond half of overlap's", change - loss / 2, 0)
     evidence.show("mean TTFT", change, "%")
