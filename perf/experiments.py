@@ -103,6 +103,7 @@ JUST_IN_TIME = Experiment(
     pick("normal", "overlap_just_in_time") | ORACLE,
     section="12.2",
     real_scale=0.15,
+    real_rounds=4,
 )
 GROWING_COSTS = Costs(pre=cost_ms(30), forward=cost_ms(50, per_request=10), post=cost_ms(20))
 JUST_IN_TIME_GROWING = Experiment(
@@ -115,7 +116,7 @@ JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     pick("normal", "overlap_just_in_time") | ORACLE,
     section="12.2",
-    real_rounds=6,
+    real_rounds=7,
 )
 LEADS = (-3, -1, 0, 1, 2, 3, 5)
 """How long before the running forward's end the next batch is closed, in units of pre."""
@@ -157,7 +158,7 @@ LOW_QPS = Experiment(
     ),
     TRIO,
     section="1",
-    real_scale=0.3,
+    real_scale=0.25,
 )
 HIGH_QPS = Experiment(
     Scenario(

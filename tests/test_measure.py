@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from impl.costs import cost_ms
+from impl.device.protocol import DeviceSettings
 from impl.engine import Engine
 from impl.errors import RunFailed, SettingError
 from impl.machines import CpuMachine, VirtualMachine
@@ -108,6 +110,33 @@ def test_the_lab_measures_an_experiment_once() -> None:
     assert runs == ["mine"]
     closed = Experiment(scenario(burst(2)), PAIR, section="1", is_open_to_users=False)
     assert "mine" not in Lab({"mine": mine}, lambda text: None).rounds(closed, "virtual").results
+
+
+def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.lab.MACHINES", {"cpu": CpuMachine})
+    runs: list[int] = []
+
+    def noting(engine: Engine) -> None:
+        runs.append(1)
+        normal(engine)
+
+    def experiment(name: str, settings: DeviceSettings, copy_ms: float) -> Experiment:
+        costs = replace(stages(0.1, 0.2, 0.1), copy=cost_ms(copy_ms))
+        served = replace(scenario(costs=costs, settings=settings), id=name)
+        return Experiment(served, {"normal": noting}, real_scale=1.0, real_rounds=2)
+
+    lab = Lab({}, lambda text: None)
+    own_stream = DeviceSettings(has_copy_stream=True)
+    for name, settings, copy_ms, num_runs in (
+        ("first", DeviceSettings(), 0, 3),
+        ("known", DeviceSettings(), 0, 2),
+        ("new settings", own_stream, 0, 3),
+        ("new copy", DeviceSettings(), 0.1, 3),
+        ("known again", own_stream, 0, 2),
+    ):
+        runs.clear()
+        lab.rounds(experiment(name, settings, copy_ms), "cpu")
+        assert len(runs) == num_runs, name
 
 
 def test_two_experiments_of_one_id_are_refused() -> None:
