@@ -126,13 +126,13 @@ def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.Mon
         return Experiment(served, {"normal": noting}, real_scale=1.0, real_rounds=2)
 
     lab = Lab({}, lambda text: None)
-    own_stream = DeviceSettings(has_copy_stream=True)
+    one_stream = DeviceSettings(has_copy_stream=False)
     for name, settings, copy_ms, num_runs in (
         ("first", DeviceSettings(), 0, 3),
         ("known", DeviceSettings(), 0, 2),
-        ("new settings", own_stream, 0, 3),
+        ("new settings", one_stream, 0, 3),
         ("new copy", DeviceSettings(), 0.1, 3),
-        ("known again", own_stream, 0, 2),
+        ("known again", one_stream, 0, 2),
     ):
         runs.clear()
         lab.rounds(experiment(name, settings, copy_ms), "cpu")
