@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import add, sub
 from statistics import median_low
 
 from impl.core import Batch, Flight
@@ -18,61 +19,83 @@ FIRST_MARGIN = 0.05
 NUM_FIRST_TIMED = 3
 MAX_CLOSING_NS = 1_000_000
 """A batch that takes longer to close had to wait for requests; its timing says nothing about the estimates."""
-TOKENS_UNIT = 64.0
-"""Scale of the token feature, so that all features are of similar size."""
-SLOPE_PENALTY = 1e-3
-"""Ridge on the slopes alone: without evidence for a slope, a forward's time counts as constant."""
+SIZE_PENALTY = 1e-3
+TOKENS_PENALTY = 4.0
+"""Ridge on the slopes alone, of requests and of tokens: without evidence for a slope, a forward's time counts as
+constant. A token is expected to cost a sixtieth of a request."""
 
 
 class ForwardTimeEstimator:
     """Learns forward time ≈ a + b · size + c · tokens by least squares over the last forwards.
 
-    Prefill and decode are learned apart: their times follow different lines.
+    Prefill and decode are learned apart: their times follow different lines. A forward ends just when the next one is
+    launched, and what is learned then keeps the GIL from the launch: hence sums that are kept, and not formed anew.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[bool, deque[tuple[tuple[float, float, float], float]]] = {}
-        self._weights: dict[bool, list[float]] = {}
+        self._lines = {is_prefill: _Line() for is_prefill in (False, True)}
 
     def __call__(self, batch: Batch) -> int | None:
         """Return the expected forward time in nanoseconds; None before any such forward has finished."""
-        weights = self._weights.get(batch.is_prefill)
-        if weights is None:
-            return None
-        return max(0, round(sum(w * x for w, x in zip(weights, _features(batch), strict=True))))
+        return self._lines[batch.is_prefill].at(batch.size, batch.num_tokens)
 
     def observe(self, batch: Batch, forward_ns: int) -> None:
         """Learn from a finished forward."""
-        seen = self._seen.setdefault(batch.is_prefill, deque(maxlen=WINDOW))
-        seen.append((_features(batch), float(forward_ns)))
-        self._weights[batch.is_prefill] = _least_squares(seen)
+        self._lines[batch.is_prefill].add(batch.size, batch.num_tokens, forward_ns)
 
 
-def _features(batch: Batch) -> tuple[float, float, float]:
-    return 1.0, float(batch.size), batch.num_tokens / TOKENS_UNIT
+class _Line:
+    """Least squares over the last `WINDOW` observations, from sums of whole numbers, which lose nothing."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, int, int]] = deque()
+        """Size, tokens and nanoseconds of each."""
+        self._sums = (0,) * 9
+        self._weights: tuple[float, float, float] | None = None
+        """Of one, size and tokens; None where they have to be found anew."""
+
+    def add(self, size: int, num_tokens: int, forward_ns: int) -> None:
+        observed = size, num_tokens, forward_ns
+        self._seen.append(observed)
+        self._sums = tuple(map(add, self._sums, _products(*observed)))
+        if len(self._seen) > WINDOW:
+            self._sums = tuple(map(sub, self._sums, _products(*self._seen.popleft())))
+        self._weights = None
+
+    def at(self, size: int, num_tokens: int) -> int | None:
+        if not self._seen:
+            return None
+        if self._weights is None:
+            self._weights = self._solve()
+        constant, per_request, per_token = self._weights
+        return max(0, round(constant + per_request * size + per_token * num_tokens))
+
+    def _solve(self) -> tuple[float, float, float]:
+        """Eliminate by hand: LAPACK's last bits differ between machines, and virtual runs are compared exactly."""
+        n, s, t, ss, st, tt, y, sy, ty = self._sums
+        # Sums about the means, exact up to the division; then the penalties, which keep both pivots above zero.
+        of_sizes, of_both, of_tokens = (n * ss - s * s) / n, (n * st - s * t) / n, (n * tt - t * t) / n
+        with_size, with_tokens = (n * sy - s * y) / n, (n * ty - t * y) / n
+        of_sizes += SIZE_PENALTY
+        factor = of_both / of_sizes
+        per_token = (with_tokens - factor * with_size) / (max(0.0, of_tokens - factor * of_both) + TOKENS_PENALTY)
+        per_request = (with_size - of_both * per_token) / of_sizes
+        return (y - s * per_request - t * per_token) / n, per_request, per_token
 
 
-def _least_squares(seen: deque[tuple[tuple[float, float, float], float]]) -> list[float]:
-    """Solve the 3 × 3 normal equations by elimination; they are positive definite by the penalty."""
-    rows = [[0.0] * 4 for _ in range(3)]
-    for features, value in seen:
-        for i, x in enumerate(features):
-            row = rows[i]
-            for j, y in enumerate(features):
-                row[j] += x * y
-            row[3] += x * value
-    rows[1][1] += SLOPE_PENALTY
-    rows[2][2] += SLOPE_PENALTY
-    for i in range(3):
-        for k in range(i + 1, 3):
-            factor = rows[k][i] / rows[i][i]
-            for j in range(i, 4):
-                rows[k][j] -= factor * rows[i][j]
-    weights = [0.0, 0.0, 0.0]
-    for i in (2, 1, 0):
-        known = sum(rows[i][j] * weights[j] for j in range(i + 1, 3))
-        weights[i] = (rows[i][3] - known) / rows[i][i]
-    return weights
+def _products(size: int, num_tokens: int, forward_ns: int) -> tuple[int, ...]:
+    """Return what an observation adds to the sums of the normal equations."""
+    return (
+        1,
+        size,
+        num_tokens,
+        size * size,
+        size * num_tokens,
+        num_tokens * num_tokens,
+        forward_ns,
+        size * forward_ns,
+        num_tokens * forward_ns,
+    )
 
 
 @dataclass(slots=True)
@@ -153,4 +176,4 @@ class Pacer:
         self._host_ns.append(flight.launched_ns - closed.closed_ns)
         self._launch_ns = flight.launched_ns - closed.handed_ns
         self._last_end_ns = end_ns
-        self._learned.observe(closed.batch, flight.forward_ns)
+        self._learned.observe(closed.batch, end_ns - start_ns)

@@ -27,7 +27,10 @@ NOISY = {
     # The margin of just-in-time, 0.1 ms or more in real time, makes TTFT longer; virtual time needs none.
     ("dynamic_batching", "overlap_just_in_time"): (0.01, 0.03),
     ("just_in_time", "overlap_just_in_time"): (0.01, 0.03),
+    ("just_in_time", "overlap_just_in_time_oracle"): (0.01, 0.03),
     ("just_in_time_growing", "overlap_just_in_time"): (0.01, 0.03),
+    ("just_in_time_learning", "overlap_just_in_time"): (0.01, 0.03),
+    ("just_in_time_learning", "overlap_just_in_time_oracle"): (0.01, 0.03),
     ("low_qps", "overlap_just_in_time"): (0.02, 0.15),
     ("high_qps", "overlap_just_in_time"): (0.02, 0.03),
 }

@@ -6,8 +6,9 @@ length decide how cold the caches are) in batches of the measured run's mean siz
 share the work. The virtual device then runs the experiment itself, with its own arrivals and batching, and with that
 much added to its stages. Literal forwards take what they take; there their measured time is told too.
 
-Which batch a request just makes or misses hangs on microseconds, and a calibration knows a step to about 20 of them.
-So the virtual device runs several times, with the step longer or shorter by up to that much, and predicts the mean.
+Which batch a request just makes or misses hangs on microseconds, and a calibration, which has one size of batch, knows
+a forward or a step to some tens of them. So the virtual device runs several times, with forward and post shorter or
+longer by up to that much, and predicts the mean.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from reports.measure import Rounds
 
 NUM_CALIBRATION_STEPS = 10
 NUM_WARM_UP_STEPS = 3
-OFFSETS_NS = range(-20_000, 20_001, 5_000)
-"""By how much the step of each virtual run is longer than calibrated."""
+OFFSETS_NS = range(-40_000, 40_001, 10_000)
+"""By how much forward and post of each virtual run are longer than calibrated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +212,8 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
 
 
 def _simulate(overheads: Overheads, offset_ns: int, scheduler: Scheduler, scenario: Scenario) -> tuple[float, float]:
-    """Return requests a second and mean TTFT in nanoseconds of a virtual run whose step is longer by an offset."""
-    longer = replace(overheads, post_ns=overheads.post_ns + offset_ns)
+    """Return requests a second and mean TTFT in nanoseconds of a virtual run with longer forwards and posts."""
+    longer = replace(overheads, forward_ns=overheads.forward_ns + offset_ns, post_ns=overheads.post_ns + offset_ns)
     summary = run(scheduler, longer.apply(scenario), longer.machine()).metrics.summary
     assert summary.throughput_rps is not None, "a run with a real machine's overheads takes time"
     return summary.throughput_rps, summary.ttft_mean_ns

@@ -14,7 +14,7 @@ from impl.core import Batch, Flight, ForwardTimes
 from impl.costs import BatchTime, Cost, Costs, cost_ms
 from impl.experiment import Scenario
 from impl.machines import CpuMachine
-from impl.pacing import ForwardTimeEstimator, Pacer
+from impl.pacing import WINDOW, ForwardTimeEstimator, Pacer
 from impl.schedulers.overlap_just_in_time import overlap_just_in_time
 from impl.workload import burst, poisson
 from tests.build import MS, attempt, batch, scenario, stages
@@ -64,9 +64,21 @@ def test_what_was_learned_is_forgotten_when_costs_change() -> None:
     assert estimator(batch(size=2)) == pytest.approx(30 * MS, rel=0.01)
 
 
+def test_only_the_last_forwards_count() -> None:
+    shapes = [(size, 10 * size) for size in (1, 5, 2, 8, 3, 20, 7, 1, 12)] * 10
+    estimator = taught(cost_ms(500, per_request=3), [(40, 7)] * 50)
+    fresh = ForwardTimeEstimator()
+    for size, num_tokens in shapes[:WINDOW]:
+        seen = batch(size=size, num_tokens=num_tokens)
+        for each in (estimator, fresh):
+            each.observe(seen, cost_ms(50, per_request=10)(seen))
+    for size in (1, 4, 32):
+        assert estimator(batch(size=size, num_tokens=5)) == fresh(batch(size=size, num_tokens=5))
+
+
 @given(
     seen=st.lists(
-        st.tuples(st.integers(1, 500), st.integers(0, 100_000), st.integers(0, 10**12)), min_size=1, max_size=12
+        st.tuples(st.integers(1, 500), st.integers(0, 10**9), st.integers(0, 10**12)), min_size=1, max_size=80
     )
 )
 def test_an_estimate_is_a_whole_number_of_nanoseconds_and_not_negative(seen: list[tuple[int, int, int]]) -> None:
