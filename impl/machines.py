@@ -26,7 +26,7 @@ class Machine(Protocol):
 
     @property
     def gil_releases(self) -> int:
-        """How often a launch lets go of the GIL after its forward was enqueued."""
+        """How often a launch lets go of the GIL after the first part of its forward was enqueued."""
 
     def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
         """Make a runtime and a device for one run.

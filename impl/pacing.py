@@ -20,66 +20,72 @@ NUM_FIRST_TIMED = 3
 MAX_CLOSING_NS = 1_000_000
 """A batch that takes longer to close had to wait for requests; its timing says nothing about the estimates."""
 SIZE_PENALTY = 1e-3
+"""Ridge penalty on the slope per request: without evidence for a slope, a forward's time counts as constant."""
 TOKENS_PENALTY = 4.0
-"""Ridge on the slopes alone, of requests and of tokens: without evidence for a slope, a forward's time counts as
-constant. A token is expected to cost a sixtieth of a request."""
+"""The same for the slope per token. √(4 / 0.001) ≈ 63: a slope 63 times smaller is penalized as much, as a token
+costs far less than a request."""
 
 
 class ForwardTimeEstimator:
     """Learns forward time ≈ a + b · size + c · tokens by least squares over the last forwards.
 
-    Prefill and decode are learned apart: their times follow different lines. A forward ends just when the next one is
-    launched, and what is learned then keeps the GIL from the launch: hence sums that are kept, and not formed anew.
+    Prefill and decode are learned apart: their times follow different planes. `observe` runs while the launch thread
+    enqueues the next forward and needs the GIL. So it only updates running sums; the fit is solved when an estimate is
+    asked for.
     """
 
     def __init__(self) -> None:
-        self._lines = {is_prefill: _Line() for is_prefill in (False, True)}
+        self._fits = {is_prefill: _LinearFit() for is_prefill in (False, True)}
 
     def __call__(self, batch: Batch) -> int | None:
         """Return the expected forward time in nanoseconds; None before any such forward has finished."""
-        return self._lines[batch.is_prefill].at(batch.size, batch.num_tokens)
+        return self._fits[batch.is_prefill].predict(batch.size, batch.num_tokens)
 
     def observe(self, batch: Batch, forward_ns: int) -> None:
         """Learn from a finished forward."""
-        self._lines[batch.is_prefill].add(batch.size, batch.num_tokens, forward_ns)
+        self._fits[batch.is_prefill].observe(batch.size, batch.num_tokens, forward_ns)
 
 
-class _Line:
-    """Least squares over the last `WINDOW` observations, from sums of whole numbers, which lose nothing."""
+class _LinearFit:
+    """Ridge regression of time on size and tokens over the last `WINDOW` observations.
+
+    The running sums are integers: taking an old observation out leaves no rounding error.
+    """
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[int, int, int]] = deque()
+        self._observed: deque[tuple[int, int, int]] = deque()
         """Size, tokens and nanoseconds of each."""
         self._sums = (0,) * 9
-        self._weights: tuple[float, float, float] | None = None
-        """Of one, size and tokens; None where they have to be found anew."""
+        self._coefficients: tuple[float, float, float] | None = None
+        """Constant, per request, per token; None where they have to be found anew."""
 
-    def add(self, size: int, num_tokens: int, forward_ns: int) -> None:
+    def observe(self, size: int, num_tokens: int, forward_ns: int) -> None:
         observed = size, num_tokens, forward_ns
-        self._seen.append(observed)
+        self._observed.append(observed)
         self._sums = tuple(map(add, self._sums, _products(*observed)))
-        if len(self._seen) > WINDOW:
-            self._sums = tuple(map(sub, self._sums, _products(*self._seen.popleft())))
-        self._weights = None
+        if len(self._observed) > WINDOW:
+            self._sums = tuple(map(sub, self._sums, _products(*self._observed.popleft())))
+        self._coefficients = None
 
-    def at(self, size: int, num_tokens: int) -> int | None:
-        if not self._seen:
+    def predict(self, size: int, num_tokens: int) -> int | None:
+        if not self._observed:
             return None
-        if self._weights is None:
-            self._weights = self._solve()
-        constant, per_request, per_token = self._weights
+        if self._coefficients is None:
+            self._coefficients = self._solve()
+        constant, per_request, per_token = self._coefficients
         return max(0, round(constant + per_request * size + per_token * num_tokens))
 
     def _solve(self) -> tuple[float, float, float]:
         """Eliminate by hand: LAPACK's last bits differ between machines, and virtual runs are compared exactly."""
         n, s, t, ss, st, tt, y, sy, ty = self._sums
-        # Sums about the means, exact up to the division; then the penalties, which keep both pivots above zero.
-        of_sizes, of_both, of_tokens = (n * ss - s * s) / n, (n * st - s * t) / n, (n * tt - t * t) / n
-        with_size, with_tokens = (n * sy - s * y) / n, (n * ty - t * y) / n
-        of_sizes += SIZE_PENALTY
-        factor = of_both / of_sizes
-        per_token = (with_tokens - factor * with_size) / (max(0.0, of_tokens - factor * of_both) + TOKENS_PENALTY)
-        per_request = (with_size - of_both * per_token) / of_sizes
+        # n times each variance and covariance; the differences are exact.
+        var_s, cov_st, var_t = (n * ss - s * s) / n, (n * st - s * t) / n, (n * tt - t * t) / n
+        cov_sy, cov_ty = (n * sy - s * y) / n, (n * ty - t * y) / n
+        var_s += SIZE_PENALTY
+        factor = cov_st / var_s
+        rest_t = max(0.0, var_t - factor * cov_st)  # rounding can make it negative
+        per_token = (cov_ty - factor * cov_sy) / (rest_t + TOKENS_PENALTY)
+        per_request = (cov_sy - cov_st * per_token) / var_s
         return (y - s * per_request - t * per_token) / n, per_request, per_token
 
 

@@ -42,7 +42,7 @@ def test_saturated_what_is_inserted_is_the_previous_forward(evidence: Evidence) 
 @claim(STARVED, section="8", broken=Broken("three threads in its place", {"overlap": overlap_three_thread}))
 def test_starved_what_is_inserted_is_the_cpu_work_of_other_requests(evidence: Evidence) -> None:
     """Post of the previous request and pre and launch of the next run before its own post. Its own forward hides most
-    of them: pre + launch + post − forward is left, as long as they were, and no time behind earlier forwards.
+    of them: pre + launch + post − forward is left, as measured in that run, and no time behind earlier forwards.
     """
     rounds = evidence.of(STARVED)
     inserted = rounds.each("overlap", lambda r: time_ns(r, STEADY, *INSERTED))
@@ -90,8 +90,8 @@ def test_a_decode_behind_a_prefill_waits_for_it(evidence: Evidence) -> None:
 
 @claim(STARVED, section="10", broken=Broken("overlap in its place", {"overlap_three_thread": overlap}))
 def test_threads_take_the_cpu_out_of_the_gpus_way(evidence: Evidence) -> None:
-    """Under `overlap` the GPU waits pre + launch + post − forward for the CPU, as long as they were, in each step but
-    the first and the last; with a thread for each stage it never does.
+    """Under `overlap` the GPU waits pre + launch + post − forward for the CPU in each step but the first and the last,
+    as measured in that run; with a thread for each stage it never does.
     """
     rounds = evidence.of(STARVED)
     s = Stages(rounds)

@@ -24,8 +24,8 @@ SCHEMA = 1
 FOLDER = Path(__file__).resolve().parent.parent / "baselines"
 RATIO_TOLERANCES = {"throughput_rps": 0.03, "ttft_mean_ns": 0.06}
 """Metrics compared on real devices, and by how much their ratio to `normal` may move."""
-UNRULY_FACTOR = 4
-"""On those tolerances where luck has a part: see `_is_unruly`."""
+NOISY_FACTOR = 4
+"""On those tolerances for cases whose rounds vary more; see `_is_noisy`."""
 ABSOLUTE_TOLERANCE = 0.05
 """By how much the reference scheduler's total may move on a real device."""
 METRICS = tuple(Summary.__dataclass_fields__)
@@ -122,7 +122,7 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
     if base is None:
         return [f"the baseline has no {case_id(case.experiment.id, reference)} to compare with"]
     moved = []
-    factor = UNRULY_FACTOR if _is_unruly(rounds, case.scheduler) else 1
+    factor = NOISY_FACTOR if _is_noisy(rounds, case.scheduler) else 1
     for name, usual in RATIO_TOLERANCES.items():
         tolerance = usual * factor
         before, by = expected[name], base[name]
@@ -135,9 +135,9 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
     return moved
 
 
-def _is_unruly(rounds: Rounds, scheduler: str) -> bool:
-    """Return whether rounds differ by 10 % among themselves: where the host launches a forward kernel by kernel, or
-    where several threads want the GIL and the kernel of the operating system says who gets it.
+def _is_noisy(rounds: Rounds, scheduler: str) -> bool:
+    """Return whether a case is one whose rounds vary by about 10 %: its forward is launched kernel by kernel, or
+    several threads compete for the GIL, and the operating system decides who gets it.
     """
     if rounds.scenario.settings.kernels_per_forward > 1:
         return True

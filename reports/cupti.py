@@ -17,6 +17,8 @@ from impl.timeline import LAUNCH
 
 KERNEL = "kernel"
 NUM_TOKEN_KERNELS = 1
+"""Kernels at the head of each launch that compute its tokens; `CudaDevice.launch` enqueues them ahead of the forward's.
+"""
 CALLS = ("cuda_runtime", "cuda_driver")
 """Categories in a trace of torch.profiler. Source: PyTorch, Kineto's chrome trace output."""
 
@@ -67,8 +69,8 @@ def record(run: Callable[[], Result], path: Path) -> Recording:
 def kernel_times(recording: Recording) -> Mapping[int, KernelTimes]:
     """Return for each batch when its forward's kernels ran, by CUPTI.
 
-    A kernel belongs to the batch whose launch was under way on the host when it was enqueued. The first one of a launch
-    makes the tokens, before the forward's.
+    A kernel belongs to the batch whose launch was under way on the host when it was enqueued. Batches of which no
+    kernel but the token kernel was seen are left out.
     """
     trace = json.loads(recording.path.read_text(encoding="utf-8"))
     # Times of events are microseconds after this one, in nanoseconds of Unix time; older versions write them from zero.
@@ -90,13 +92,14 @@ def kernel_times(recording: Recording) -> Mapping[int, KernelTimes]:
         if event.get("cat") != KERNEL:
             continue
         call_ns = enqueued_ns.get(event["args"]["correlation"])
-        launch = None if call_ns is None else launches.at(call_ns)
+        if call_ns is None:
+            continue
+        launch = launches.at(call_ns)
         if launch is not None:
-            assert call_ns is not None, "a launch was found by it"
             kernels[launch.batch_id].append((call_ns, time_ns(event["ts"]), time_ns(event["ts"] + event["dur"])))
-    return {batch_id: _together(found) for batch_id, found in kernels.items() if len(found) > NUM_TOKEN_KERNELS}
+    return {batch_id: _forward_times(found) for batch_id, found in kernels.items() if len(found) > NUM_TOKEN_KERNELS}
 
 
-def _together(kernels: list[tuple[int, int, int]]) -> KernelTimes:
+def _forward_times(kernels: list[tuple[int, int, int]]) -> KernelTimes:
     forward = sorted(kernels)[NUM_TOKEN_KERNELS:]
     return KernelTimes(min(start for _, start, _ in forward), max(end for _, _, end in forward), len(forward))

@@ -31,7 +31,7 @@ class Lab:
 
     Args:
         user_schedulers: schedulers that join every experiment that is open to them.
-        progress: called with a line of text before long work; also an attribute.
+        progress: called with a line of text before long work.
         num_rounds: paired rounds where time is real, in place of each experiment's own number.
     """
 
@@ -43,13 +43,13 @@ class Lab:
         num_rounds: int | None = None,
     ) -> None:
         self._user_schedulers = user_schedulers
-        self.progress = progress
+        self._progress = progress
         self._num_rounds = num_rounds
         self._machines: dict[str, Machine] = {}
         self._sampler: Sampler | None = None
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._warmed_up: set[tuple[str, DeviceSettings, Cost]] = set()
-        """Machines' names, device settings and copies that have been used."""
+        """Machine, device settings and copy cost of the warm-ups done: what decides which resources a device makes."""
 
     def machine(self, device: str) -> Machine:
         """Return a device's machine; the first call makes it.
@@ -59,7 +59,7 @@ class Lab:
         """
         if device not in self._machines:
             if device == "cuda" and why_no_cuda() is None:
-                self.progress("calibrating forwards on the GPU")
+                self._progress("calibrating forwards on the GPU")
             self._machines[device] = MACHINES[device]()
             if device == "cuda" and why_no_nvml() is None:
                 self._sampler = Sampler(gpu_uuid())
@@ -70,7 +70,7 @@ class Lab:
         if self._sampler is not None:
             reason = self._sampler.why_ended()
             if reason is not None:
-                self.progress(f"no SM clock, power and throttling: {reason}")
+                self._progress(f"no SM clock, power and throttling: {reason}")
             self._sampler.close()
             self._sampler = None
 
@@ -84,7 +84,7 @@ class Lab:
         if key not in self._rounds:
             machine = self.machine(device)
             if not machine.is_exact:
-                self.progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds")
+                self._progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds")
                 self._warm_up(experiment, machine)
             rounds = Rounds(experiment.on(machine))
             self._extend(rounds, experiment, machine)
@@ -92,7 +92,9 @@ class Lab:
         return self._rounds[key]
 
     def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
-        """Run the first requests once and forget it, if its settings are new: what they need is made at first use."""
+        """Run an experiment's first requests once and discard the result, unless settings and copy were used before: a
+        device makes streams, kernels and copy buffers at first use.
+        """
         scenario = experiment.on(machine)
         needs = machine.name, scenario.settings, scenario.costs.copy
         if needs in self._warmed_up:

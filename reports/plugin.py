@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,18 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from impl.engine import Scheduler
 from impl.errors import SettingError
-from impl.experiment import Result, run
+from impl.experiment import Result
 from impl.machines import why_no_cuda
 from impl.schedulers import load_users
 from reports.baselines import Baselines, compare_case, compare_figure, entry, file_for
 from reports.cases import Case, cases
 from reports.claims import Claim, ClaimFailed, Evidence
-from reports.cupti import record, why_no_cupti
+from reports.cupti import why_no_cupti
 from reports.files import FileError
 from reports.lab import MACHINES, MARKS, Lab
 from reports.machine import describe_gpu
 from reports.options import add_options, require_consistent
+from reports.profiling import profile_cases
 from reports.recorder import Recorder
 from reports.records import NOTE, CaseRecord, ClaimRecord
 from reports.replay import enter
@@ -155,18 +155,24 @@ def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:
 
 
 @pytest.fixture(scope="session")
-def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """The session's lab."""
+def progress(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Write a line between the dots of pytest."""
     reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
 
-    def progress(text: str) -> None:
+    def write(text: str) -> None:
         if reporter is not None and capture is not None and reporter.verbosity >= 0:
             with capture.global_and_fixture_disabled():
                 reporter.ensure_newline()
                 reporter.write_line(f"  {text}")
                 reporter._tw.flush()
 
+    return write
+
+
+@pytest.fixture(scope="session")
+def lab(pytestconfig: pytest.Config, progress: Callable[[str], None]) -> Iterator[Lab]:
+    """The session's lab."""
     with closing(Lab(pytestconfig.stash[USERS], progress, num_rounds=pytestconfig.getoption("--rounds"))) as made:
         yield made
 
@@ -216,25 +222,15 @@ def require_claim(
 
 
 @pytest.fixture(scope="session")
-def profile_at_the_end(lab: Lab) -> Iterator[Callable[[Case, Path], None]]:
-    """Take cases to run once more under torch.profiler when everything is measured, and paths for both traces.
+def profile_at_the_end(lab: Lab, progress: Callable[[str], None]) -> Iterator[Callable[[Case, Path], None]]:
+    """Take cases to run once more under torch.profiler when everything is measured, and paths for the suite's traces.
 
-    Not at once: CUPTI, once it has started, makes every later launch of the process longer.
+    Not at once: CUPTI, once it has started, makes every later launch of the process longer. It runs in the session's
+    teardown, also after -x; an error there counts as the last test's.
     """
     waiting: list[tuple[Case, Path]] = []
     yield lambda case, path: waiting.append((case, path))
-    for number, (case, path) in enumerate(waiting, 1):
-        lab.progress(f"torch.profiler: {case.id}, {number} of {len(waiting)}")
-        profile_case(case, lab, path)
-
-
-def profile_case(case: Case, lab: Lab, path: Path) -> None:
-    """Run a case once on the GPU under torch.profiler, and write its own trace and the profiler's."""
-    scheduler, machine = lab.schedulers(case.experiment)[case.scheduler], lab.machine("cuda")
-    profiled = partial(run, scheduler, case.experiment.on(machine), machine)
-    left_out = write_trace(record(profiled, path.with_suffix(".torch.json")).result, path)
-    if left_out:
-        lab.progress(left_out)
+    profile_cases(waiting, lab, progress)
 
 
 @pytest.fixture

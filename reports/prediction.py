@@ -6,9 +6,9 @@ length decide how cold the caches are) in batches of the measured run's mean siz
 share the work. The virtual device then runs the experiment itself, with its own arrivals and batching, and with that
 much added to its stages. Literal forwards take what they take; there their measured time is told too.
 
-Which batch a request just makes or misses hangs on microseconds, and a calibration, which has one size of batch, knows
-a forward or a step to some tens of them. So the virtual device runs several times, with forward and post shorter or
-longer by up to that much, and predicts the mean.
+Whether a request makes or misses a batch depends on microseconds. A calibration knows a stage only to tens of them, as
+it has one batch size. So the virtual device runs several times, with forward and post shorter or longer by up to that
+much, and predicts the mean.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reports.measure import Rounds
 NUM_CALIBRATION_STEPS = 10
 NUM_WARM_UP_STEPS = 3
 OFFSETS_NS = range(-40_000, 40_001, 10_000)
-"""By how much forward and post of each virtual run are longer than calibrated."""
+"""Added to forward and post, both at once, one virtual run each; nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Overheads:
     launch_tail_ns: int
     """From the start of a forward until its launch returns, where the device was idle."""
     gil_releases: int
-    """How often a launch lets go of the GIL."""
+    """See `Machine.gil_releases`."""
 
     def apply(self, scenario: Scenario) -> Scenario:
         """Return the scenario with the overheads added to its stages."""
@@ -212,9 +212,9 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
 
 
 def _simulate(overheads: Overheads, offset_ns: int, scheduler: Scheduler, scenario: Scenario) -> tuple[float, float]:
-    """Return requests a second and mean TTFT in nanoseconds of a virtual run with longer forwards and posts."""
-    longer = replace(overheads, forward_ns=overheads.forward_ns + offset_ns, post_ns=overheads.post_ns + offset_ns)
-    summary = run(scheduler, longer.apply(scenario), longer.machine()).metrics.summary
+    """Return requests a second and mean TTFT in nanoseconds of a virtual run with forward and post shifted."""
+    shifted = replace(overheads, forward_ns=overheads.forward_ns + offset_ns, post_ns=overheads.post_ns + offset_ns)
+    summary = run(scheduler, shifted.apply(scenario), shifted.machine()).metrics.summary
     assert summary.throughput_rps is not None, "a run with a real machine's overheads takes time"
     return summary.throughput_rps, summary.ttft_mean_ns
 

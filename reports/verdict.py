@@ -71,6 +71,12 @@ def interval(samples: NDArray[np.float64]) -> Interval:
     return Interval(mean, mean - half, mean + half, len(values))
 
 
+def uncertainty(samples: NDArray[np.float64]) -> float:
+    """Return half the interval of the mean over rounds, relative to the mean."""
+    found = interval(samples)
+    return (found.high - found.mean) / found.mean
+
+
 def decide(found: Interval, low: float, high: float) -> Verdict:
     """Compare an interval with the allowed range [low, high]."""
     if low <= found.low and found.high <= high:

@@ -178,7 +178,7 @@ def test_users_schedulers_and_cpu_times_have_no_baseline(rounds: Rounds, recorde
     ],
     ids=["one thread with the GIL", "threads that sleep", "threads that want the GIL", "many kernels"],
 )
-def test_where_luck_has_a_part_more_is_allowed(
+def test_more_is_allowed_where_rounds_vary_more(
     scheduler: Scheduler, host_work: WorkKind, settings: DeviceSettings, allowed: str, tmp_path: Path
 ) -> None:
     served = scenario(costs=stages(host_work=host_work), settings=settings)

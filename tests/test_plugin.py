@@ -16,17 +16,10 @@ from typing import Any
 
 import pytest
 
-from impl.experiment import Result
-from impl.machines import CpuMachine, why_no_cuda
+from impl.machines import why_no_cuda
 from impl.metrics import Summary
-from impl.schedulers import normal, overlap
-from impl.workload import burst
 from reports import plugin
-from reports.cases import Case, Experiment
-from reports.cupti import Recording
-from reports.lab import Lab
 from reports.options import is_reason
-from tests.build import scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ["first-normal", "first-overlap", "first-overlap_post_thread", "second-normal", "second-overlap"]
@@ -546,20 +539,3 @@ def test_tests_marked_profiler_come_last(suite: Path) -> None:
     passed = [line.split()[0] for line in output.splitlines() if " PASSED" in line]
     assert passed[0].endswith("test_late")
     assert passed[-1].endswith("test_early")
-
-
-def test_a_case_is_profiled_once_more_with_both_traces_of_the_same_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def recorded(run: Callable[[], Result], path: Path) -> Recording:
-        path.write_text("{}")
-        return Recording(run(), path, 0)
-
-    monkeypatch.setattr(plugin, "record", recorded)
-    lab = Lab({}, lambda text: None)
-    monkeypatch.setattr(lab, "machine", lambda device: CpuMachine())
-    experiment = Experiment(scenario(burst(3)), {"normal": normal, "overlap": overlap}, real_scale=0.1)
-    plugin.profile_case(Case(experiment, "overlap"), lab, tmp_path / "case.json")
-    assert (tmp_path / "case.torch.json").exists()
-    events = json.loads((tmp_path / "case.json").read_text())["traceEvents"]
-    assert {event["name"] for event in events if event.get("cat") == "forward"}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from impl.batching import Dynamic
-from impl.costs import WorkKind
+from impl.costs import Costs, WorkKind
 from impl.device.protocol import DeviceSettings
 from impl.device.virtual import VirtualDevice
 from impl.experiment import Scenario
@@ -16,9 +14,9 @@ from impl.machines import VirtualMachine
 from impl.runtime.virtual import VirtualRuntime
 from impl.schedulers import SCHEDULERS
 from impl.workload import burst, poisson
-from perf.test_prediction import uncertainty
 from reports.measure import Rounds, measure_rounds
 from reports.prediction import measure_overheads, predict
+from reports.verdict import uncertainty
 from tests.build import scenario, stages
 
 OVERHEAD_NS = 100_000
@@ -53,8 +51,8 @@ def test_a_calibration_finds_the_overhead_of_a_step() -> None:
 
 
 @pytest.mark.parametrize("costs", [stages(1, 5, 1), stages(2, 3, 2)], ids=["saturated", "starved"])
-def test_told_the_overhead_the_virtual_device_meets_every_scheduler(costs: object) -> None:
-    rounds = measured(replace(scenario(burst(12)), costs=costs))
+def test_told_the_overhead_the_virtual_device_meets_every_scheduler(costs: Costs) -> None:
+    rounds = measured(scenario(burst(12), costs=costs))
     predicted = predict(rounds, SCHEDULERS, SlowMachine())
     assert [each.scheduler for each in predicted] == list(NAMES)
     for each in predicted:

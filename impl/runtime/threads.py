@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from impl.costs import WorkKind
@@ -215,20 +216,20 @@ class ThreadQueue(Generic[T]):
         return item
 
     def _get_until(self, due_ns: int) -> T | _Signal:
-        """Wait as exactly as a sleep: a scheduler that paces itself waits here. Raises queue.Empty at `due_ns`."""
+        """Wait as precisely as `sleep_until`: for arrivals, and for the time to close a batch.
+
+        The last `COARSE_SLEEP_RESERVE_NS` are polled: each poll gives up core and GIL, and takes them again. Raises
+        queue.Empty at `due_ns`.
+        """
         coarse_ns = due_ns - COARSE_SLEEP_RESERVE_NS - time.perf_counter_ns()
         if coarse_ns > 0:
-            try:
+            with suppress(queue.Empty):
                 return self._items.get(timeout=coarse_ns * 1e-9)
-            except queue.Empty:
-                pass
-        while True:
-            try:
+        while time.perf_counter_ns() < due_ns:
+            with suppress(queue.Empty):
                 return self._items.get_nowait()
-            except queue.Empty:
-                if time.perf_counter_ns() >= due_ns:
-                    raise
             time.sleep(0)
+        return self._items.get_nowait()
 
     def __iter__(self) -> Iterator[T]:
         while (item := self.get()) is not None:
