@@ -1,7 +1,8 @@
 """Is overlap really on? Read off a run, with the cause and the place where it is not.
 
 Overlap is on if the GPU goes from one forward to the next, and the host is free meanwhile. A launch that lets the GPU
-idle, or keeps the host for most of a forward, has a cause; the commonest is the run's.
+idle, or keeps the host for most of a forward, has a cause; the commonest is the run's. A thread that only launches may
+be kept, as long as the others go on.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ class _Run:
 
     def __init__(self, timeline: Timeline, workload: Workload) -> None:
         self._timeline = timeline
+        self._others: dict[str, Lane] = {}
+        """What the other threads do or wait for, by the lane of a thread that only launches; nothing for other lanes."""
         self._work: dict[frozenset[str], Lane] = {}
         self._copy_waits: dict[frozenset[str], Lane] = {}
         self._threads = frozenset(span.lane for span in timeline.spans if span.stage not in (FORWARD, COPY))
@@ -112,7 +115,10 @@ class _Run:
         near_ns = SAME_MOMENT_SHARE * forward_ns
         kept_ns = _common(launch, before) + _common(launch, after)
         if kept_ns > MAX_KEPT_SHARE * forward_ns:
-            return self._inside_launch(launch, before, after, near_ns)
+            if self._needs_lock(launch):
+                return Finding.LOCK, launch
+            if not self._keeps_nobody(launch):
+                return self._inside_launch(launch, before, after, near_ns)
         empty_ns = self._empty_ns[after.batch_id]
         is_asked_in_vain = empty_ns is not None and empty_ns >= last[PRE].end_ns
         is_early = self._arrival_ns[after.batch_id] <= before.end_ns - (pre.end_ns - pre.start_ns)
@@ -127,7 +133,8 @@ class _Run:
         if gap_ns <= near_ns:
             return None  # the GPU did not have to wait
         if last[LAUNCH].end_ns >= before.end_ns:
-            return Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
+            needs_lock = self._needs_lock(last[LAUNCH])
+            return Finding.LOCK if needs_lock else Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
         in_the_way = Lane([] if last[COPY].lane == COPY_LANE else [last[COPY]])
         if launch.end_ns <= before.end_ns and in_the_way.covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
             return Finding.COPY, None
@@ -148,8 +155,6 @@ class _Run:
     def _inside_launch(
         self, launch: Span, before: Span, after: Span, near_ns: float
     ) -> tuple[Finding, Span | None] | None:
-        if self._needs_lock(launch):
-            return Finding.LOCK, launch
         if launch.end_ns > after.end_ns + max(near_ns, CLOCK_NS):  # a synchronizing call would have returned before
             return Finding.CPU_LONGER, None
         if launch.end_ns >= after.end_ns:
@@ -162,6 +167,16 @@ class _Run:
         if launch.end_ns <= after.start_ns:  # the forward began when the launch was over: it was work, not waiting
             return Finding.CPU_LONGER, None
         return Finding.QUEUE_FULL, launch
+
+    def _keeps_nobody(self, launch: Span) -> bool:
+        """Return whether a thread launches that does nothing else in this run, and the others do not wait for it: they
+        prepare or deliver meanwhile, or wait for the GPU.
+        """
+        if launch.lane not in self._others:
+            others = [s for s in self._timeline.spans if s.stage in (PRE, POST, SYNCHRONIZE)]
+            only_launches = all(span.lane != launch.lane for span in others)
+            self._others[launch.lane] = Lane(united(others) if only_launches else [])
+        return self._others[launch.lane].covered_ns(launch.start_ns, launch.end_ns) > 0
 
     def _worked_ns(self, threads: frozenset[str], start_ns: int, end_ns: int) -> int:
         """Return for how long in a stretch any of the threads did something else than wait."""

@@ -62,6 +62,7 @@ FAULTS = [
     (SATURATED, broken.overlap_that_waits_before_launch, Finding.WAITS_BEFORE_LAUNCH, "engine.synchronize(last)"),
     (SATURATED, broken.overlap_that_posts_first, Finding.POST_FIRST, "engine.post(last)"),
     (LAUNCH_BLOCKED_BY_OWN, "overlap", Finding.WAITS_INSIDE_LAUNCH, "ongoing = engine.launch(batch, stream)"),
+    (LAUNCH_BLOCKED_BY_OWN, SCHEDULERS["overlap_worker_thread"], Finding.WAITS_INSIDE_LAUNCH, "engine.launch("),
     (LAUNCH_BLOCKED_BY_PREVIOUS, "overlap", Finding.BLOCKING_COPY, "ongoing = engine.launch(batch, stream)"),
     (LAUNCH_QUEUE_FULL, "overlap", Finding.QUEUE_FULL, "ongoing = engine.launch(batch, stream)"),
     (GIL, "overlap_three_thread", Finding.LOCK, "engine.launch("),
@@ -81,6 +82,9 @@ SOUND = [
     (STARVED, "overlap_three_thread", Finding.ON),
     (LAUNCH_FREE, "overlap", Finding.ON),
     (LAUNCH_BOUND, "overlap_worker_thread_no_wait", Finding.CPU_LONGER),
+    (LAUNCH_BLOCKED_BY_OWN, "overlap_worker_thread_no_wait", Finding.ON),
+    (LAUNCH_BLOCKED_BY_PREVIOUS, "overlap_worker_thread_no_wait", Finding.ON),
+    (LAUNCH_QUEUE_FULL, "overlap_worker_thread_no_wait", Finding.ON),
     (DYNAMIC_BATCHING, "overlap", Finding.ON),
     (JUST_IN_TIME, "overlap_just_in_time", Finding.ON),
     (LOW_QPS, "overlap", Finding.ON),
@@ -166,13 +170,13 @@ def test_every_run_has_a_diagnosis(name: str, served: Scenario, machine: Virtual
     assert 0 <= found.num_late <= found.num_launches
 
 
-def with_a_long_launch(lock_waits: list[LockWait]) -> Diagnosis:
-    """Two forwards; the second one's launch lasts for most of the first, while another thread post-processes."""
+def with_a_long_launch(lock_waits: list[LockWait], *, pre_lane: str = "launch") -> Diagnosis:
+    """Two forwards; the second one's launch lasts for most of the first, while another thread prepares."""
     timeline = Timeline(start_ns=0, lock_waits=lock_waits)
     timeline.call_sites["launch", LAUNCH] = [(0, "loops.py:1")]
     for batch_id, launch, forward in ((0, (10, 12), (12, 112)), (1, (20, 118), (112, 212))):
         timeline.taken.append(Taken(batch_id, 0, 1, (batch_id,)))
-        spans = {PRE: ("scheduler", 0, 10), LAUNCH: ("launch", *launch), FORWARD: ("engine", *forward)}
+        spans = {PRE: (pre_lane, 0, 10), LAUNCH: ("launch", *launch), FORWARD: ("engine", *forward)}
         spans |= {SYNCHRONIZE: ("post", *forward), POST: ("post", forward[1], forward[1] + 5)}
         timeline.spans += [Span(lane, stage, batch_id, begin, end) for stage, (lane, begin, end) in spans.items()]
     timeline.spans.append(Span("scheduler", PRE, 2, 20, 100))
@@ -181,7 +185,13 @@ def with_a_long_launch(lock_waits: list[LockWait]) -> Diagnosis:
 
 def test_a_launch_that_needs_the_gil_back_is_not_taken_for_a_full_queue() -> None:
     assert with_a_long_launch([]).finding is Finding.QUEUE_FULL
-    assert with_a_long_launch([LockWait("scheduler", 80, 100)]) == Diagnosis(Finding.LOCK, 1, 1, "loops.py:1")
+    for pre_lane in ("launch", "scheduler"):
+        found = with_a_long_launch([LockWait("scheduler", 80, 100)], pre_lane=pre_lane)
+        assert found == Diagnosis(Finding.LOCK, 1, 1, "loops.py:1")
+
+
+def test_a_thread_that_only_launches_keeps_nobody() -> None:
+    assert with_a_long_launch([], pre_lane="scheduler") == Diagnosis(Finding.ON, 0, 1, None)
 
 
 def test_the_line_is_that_of_the_late_call_and_not_of_the_first_one() -> None:
