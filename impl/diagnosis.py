@@ -98,7 +98,7 @@ class _Run:
     def __init__(self, timeline: Timeline, workload: Workload) -> None:
         self._timeline = timeline
         self._others: dict[str, Lane] = {}
-        """What the other threads do or wait for, by the lane of a thread that only launches; nothing for other lanes."""
+        """What other threads do or wait for, by the lane of a thread that only launches; nothing for other lanes."""
         self._work: dict[frozenset[str], Lane] = {}
         self._copy_waits: dict[frozenset[str], Lane] = {}
         self._threads = frozenset(span.lane for span in timeline.spans if span.stage not in (FORWARD, COPY))

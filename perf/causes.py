@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from impl.attribution import Cause, attribute
 from impl.experiment import Result
 from impl.gpu_time import GpuCause, split_gpu_time
-from impl.timeline import FORWARD, LAUNCH, POST
 
 OWN = (Cause.OWN_PRE, Cause.OWN_LAUNCH, Cause.OWN_FORWARD, Cause.OWN_COPY, Cause.OWN_POST)
 INSERTED = (Cause.INSERTED_PRE, Cause.INSERTED_LAUNCH, Cause.INSERTED_POST)
@@ -36,15 +33,3 @@ def share_of_all(result: Result, *causes: Cause) -> float:
 def gpu_time_ns(result: Result, cause: GpuCause) -> int:
     """Return the GPU time that is due to a cause, in nanoseconds."""
     return split_gpu_time(result.timeline, result.scenario.workload).get(cause, 0)
-
-
-def not_hidden_ns(result: Result) -> float:
-    """Return by how much `overlap`'s CPU time of a step exceeds a forward, medians as they were, in nanoseconds.
-
-    In a step's middle it works from the post of batch N to the launch of N + 2 with nothing to wait for.
-    """
-    timeline = result.timeline
-    begins = {span.batch_id: span.start_ns for span in timeline.stage(POST)}
-    ends = {span.batch_id - 2: span.end_ns for span in timeline.stage(LAUNCH)}
-    cpu_ns = median(ends[batch] - begins[batch] for batch in begins.keys() & ends.keys())
-    return cpu_ns - median(span.end_ns - span.start_ns for span in timeline.stage(FORWARD))
