@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
+from functools import partial
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -23,7 +23,7 @@ from reports.files import FileError
 from reports.lab import MACHINES, MARKS, Lab
 from reports.machine import describe_gpu
 from reports.options import add_options, require_consistent
-from reports.profiling import profile_cases
+from reports.profiling import Profiles
 from reports.recorder import Recorder
 from reports.records import NOTE, CaseRecord, ClaimRecord
 from reports.replay import enter
@@ -32,6 +32,7 @@ from reports.trace import trace_path, write_trace
 from reports.verdict import Verdict
 
 USERS = pytest.StashKey[Mapping[str, Scheduler]]()
+PROFILES = pytest.StashKey[Profiles]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[USERS] = load_users(config.getoption("--scheduler"))
     except SettingError as error:
         raise pytest.UsageError(str(error)) from error
-    config.pluginmanager.register(Recorder(config), "overlap-recorder")
+    recorder = Recorder(config)
+    config.pluginmanager.register(recorder, "overlap-recorder")
+    config.stash[PROFILES] = Profiles(recorder.note, partial(write_progress, config))
+    config.pluginmanager.register(config.stash[PROFILES], "overlap-profiles")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -89,11 +93,7 @@ def _marks(device: str) -> list[pytest.MarkDecorator]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out devices nobody asked for; stop, or skip with the reason, if a GPU is asked for and not there.
-
-    Tests marked `profiler` come last: once CUPTI has started, every later launch of the process takes longer.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("profiler") is not None)
+    """Leave out devices nobody asked for; stop, or skip with the reason, if a GPU is asked for and not there."""
     _deselect_unasked(config, items)
     _note_claims_as_not_run(items)
     _require_gpu(config, [item for item in items if item.get_closest_marker("gpu")])
@@ -154,26 +154,22 @@ def claim_record(claim: Claim, evidence: Evidence, reason: str) -> ClaimRecord:
     )
 
 
-@pytest.fixture(scope="session")
-def progress(pytestconfig: pytest.Config) -> Callable[[str], None]:
+def write_progress(config: pytest.Config, text: str) -> None:
     """Write a line between the dots of pytest."""
-    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
-    capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
-
-    def write(text: str) -> None:
-        if reporter is not None and capture is not None and reporter.verbosity >= 0:
-            with capture.global_and_fixture_disabled():
-                reporter.ensure_newline()
-                reporter.write_line(f"  {text}")
-                reporter._tw.flush()
-
-    return write
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    if reporter is not None and capture is not None and reporter.verbosity >= 0:
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(f"  {text}")
+            reporter._tw.flush()
 
 
 @pytest.fixture(scope="session")
-def lab(pytestconfig: pytest.Config, progress: Callable[[str], None]) -> Iterator[Lab]:
+def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """The session's lab."""
-    with closing(Lab(pytestconfig.stash[USERS], progress, num_rounds=pytestconfig.getoption("--rounds"))) as made:
+    num_rounds = pytestconfig.getoption("--rounds")
+    with closing(Lab(pytestconfig.stash[USERS], partial(write_progress, pytestconfig), num_rounds=num_rounds)) as made:
         yield made
 
 
@@ -221,25 +217,12 @@ def require_claim(
     return require
 
 
-@pytest.fixture(scope="session")
-def profile_at_the_end(lab: Lab, progress: Callable[[str], None]) -> Iterator[Callable[[Case, Path], None]]:
-    """Take cases to run once more under torch.profiler when everything is measured, and paths for the suite's traces.
-
-    Not at once: CUPTI, once it has started, makes every later launch of the process longer. It runs in the session's
-    teardown, also after -x; an error there counts as the last test's.
-    """
-    waiting: list[tuple[Case, Path]] = []
-    yield lambda case, path: waiting.append((case, path))
-    profile_cases(waiting, lab, progress)
-
-
 @pytest.fixture
 def check_case(
     device: str,
     lab: Lab,
     request: pytest.FixtureRequest,
     baselines_of: Callable[[str], Baselines],
-    profile_at_the_end: Callable[[Case, Path], None],
 ) -> Callable[[Case, BenchmarkFixture], None]:
     """Leave a case's record, fill its benchmark entry, and fail if it differs from its baseline."""
     config = request.config
@@ -248,7 +231,7 @@ def check_case(
         """Write a case's trace; where torch.profiler is wanted, later and of a run of its own."""
         path = trace_path(config.option.trace_dir, case.experiment.id, case.scheduler, device)
         if device == "cuda" and config.option.torch_profiler and why_no_cupti() is None:
-            profile_at_the_end(case, path)
+            config.stash[PROFILES].add(case, lab, path)
             return None
         return write_trace(last, path)
 

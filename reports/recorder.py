@@ -53,6 +53,10 @@ class Recorder:
             elif name == NOTE:
                 self._notes.append(str(value))
 
+    def note(self, text: str) -> None:
+        """Take a line for the end of the summary."""
+        self._notes.append(text)
+
     def pytest_keyboard_interrupt(self) -> None:
         self._is_interrupted = True
 

@@ -49,6 +49,39 @@ def test_waits():
     Path("started").touch()
     time.sleep(60)
 """
+FAKE_GPU = """
+import json
+import os
+import signal
+
+import impl.machines
+from impl.machines import CpuMachine
+from reports import cupti, lab, machine, plugin, profiling, recorder, tools
+from reports.cupti import Recording
+
+class FakeGpu(CpuMachine):
+    name = "cuda"
+
+def record(run, path):
+    result = run()
+    fault = os.environ.get("FAULT", "")
+    if fault and path.name.startswith("first-overlap-"):
+        if fault == "Ctrl-C":
+            os.kill(os.getpid(), signal.SIGINT)
+        raise {"disk": OSError, "CUPTI": RuntimeError}[fault]("made up")
+    path.write_text(json.dumps(result.timeline.started_ns))
+    return Recording(result, path, 0)
+
+lab.MACHINES["cuda"] = FakeGpu
+profiling.record = record
+lab.why_no_nvml = lambda: "made up"
+plugin.describe_gpu = machine.describe_gpu = lambda: {"gpu": "Made up"}
+for module in (impl.machines, lab, plugin, recorder, tools, cupti):
+    for name in ("why_no_cuda", "why_no_cupti"):
+        if hasattr(module, name):
+            setattr(module, name, lambda: None)
+"""
+"""Lets the CPU device pose as a GPU, with a profiler that only runs, and fails as it is told to."""
 
 pytestmark = pytest.mark.slow
 no_gpu = pytest.mark.skipif(why_no_cuda() is None, reason="there is a GPU here")
@@ -58,7 +91,7 @@ def start(suite: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start `pytest perf` in a copy."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     environment |= {"COLUMNS": "120", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "perf", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", "perf", *arguments]
     return subprocess.Popen(
         command, cwd=suite, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -531,11 +564,77 @@ def test_without_nvtx_real_runs_go_on_and_the_summary_says_so(suite: Path) -> No
     assert "no NVTX ranges: nvtx does not import (not installed here); install it with: pip install nvtx" in output
 
 
-def test_tests_marked_profiler_come_last(suite: Path) -> None:
-    test = "import pytest\n\n@pytest.mark.profiler\ndef test_early(): pass\n\ndef test_late(): pass\n"
-    (suite / "perf" / "test_a_first_file.py").write_text(test)
-    status, output = run(suite, "-v")
-    assert status == pytest.ExitCode.OK
+@pytest.mark.parametrize("order", [(), ("--ff",), ("--nf",)], ids=["as collected", "--ff", "--nf"])
+def test_tests_marked_profiler_come_last(suite: Path, order: tuple[str, ...]) -> None:
+    test = "import pytest\n\n@pytest.mark.profiler\ndef test_early(): assert {}\n\ndef test_late(): pass\n"
+    (suite / "perf" / "test_a_first_file.py").write_text(test.format("False"))
+    run(suite)
+    (suite / "perf" / "test_a_first_file.py").write_text(test.format("True"))
+    status, output = run(suite, "-v", *order)
+    assert status == pytest.ExitCode.OK, output
     passed = [line.split()[0] for line in output.splitlines() if " PASSED" in line]
-    assert passed[0].endswith("test_late")
     assert passed[-1].endswith("test_early")
+
+
+def test_all_of_the_suites_tests_that_record_with_cupti_are_marked() -> None:
+    for path in (ROOT / "perf").glob("test_*.py"):
+        text = path.read_text()
+        if "cupti import" in text:
+            assert text.count("@pytest.mark.profiler\n") == len(re.findall(r"^def test_", text, re.MULTILINE)), (
+                path.name
+            )
+
+
+def profiled(suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str, *arguments: str) -> tuple[int, str]:
+    """Run the small suite on the made-up GPU with --torch-profiler; return exit status and output."""
+    (suite / "fake_gpu.py").write_text(FAKE_GPU)
+    with (suite / "conftest.py").open("a") as conftest:
+        conftest.write("\n\ndef pytest_configure(config): import fake_gpu\n")
+    monkeypatch.setenv("FAULT", fault)
+    options = ("-m", "gpu", "--torch-profiler", "--trace-dir=traces", "--no-baseline", "--benchmark-json=found.json")
+    return run(suite, *options, *arguments)
+
+
+def traces(suite: Path) -> list[str]:
+    return sorted(path.name for path in (suite / "traces").iterdir())
+
+
+def test_cases_are_profiled_when_all_tests_have_run(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, output = profiled(suite, monkeypatch, "")
+    assert status == pytest.ExitCode.OK, output
+    told = [line.strip() for line in output.splitlines() if "torch.profiler: " in line]
+    cases = [case.replace("-", "/", 1) for case in CASES]
+    assert told == [f"torch.profiler: {case}, {number} of 5" for number, case in enumerate(cases, 1)]
+    assert output.index("perf/test_small.py") < output.index(told[0]), "after the last test"
+    assert traces(suite) == sorted(f"{case}-cuda{end}" for case in CASES for end in (".json", ".torch.json"))
+    assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
+
+
+@pytest.mark.parametrize(("fault", "told"), [("disk", "OSError: made up"), ("CUPTI", "RuntimeError: made up")])
+def test_a_case_that_cannot_be_profiled_is_told_and_the_others_are(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str, told: str
+) -> None:
+    status, output = profiled(suite, monkeypatch, fault)
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert f"torch.profiler: first/overlap has no profile: {told}" in output
+    assert "claims: 2 HOLDS" in output
+    assert len(traces(suite)) == 8
+    assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
+
+
+def test_ctrl_c_while_profiling_loses_nothing_that_was_measured(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, output = profiled(suite, monkeypatch, "Ctrl-C")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "torch.profiler: interrupted; the cases after the last one told of have no profile" in output
+    assert "claims: 2 HOLDS" in output
+    assert len(json.loads((suite / "found.json").read_text())["benchmarks"]) == 5
+
+
+def test_ctrl_c_before_profiles_nothing(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupting = "import os, signal, pytest\n\n@pytest.mark.gpu\ndef test_z(): os.kill(os.getpid(), signal.SIGINT)\n"
+    (suite / "perf" / "test_z.py").write_text(interrupting)
+    status, output = profiled(suite, monkeypatch, "")
+    assert status == pytest.ExitCode.INTERRUPTED
+    assert "torch.profiler: first" not in output
+    assert "Traceback" not in output
+    assert "interrupted: no benchmark JSON was written" in output
