@@ -9,8 +9,8 @@ import pytest
 from perf.experiments import ARTICLE
 from reports.cases import Experiment
 from reports.lab import Lab
+from reports.prediction import misses
 from reports.records import PredictionRecord
-from reports.verdict import uncertainty
 
 PREDICTED = ARTICLE
 ALLOWED = {"cuda": (0.01, 0.02), "cpu": (0.15, 0.2)}
@@ -40,24 +40,20 @@ def test_the_virtual_device_predicts_throughput_and_ttft(
     predicted: Experiment, device: str, lab: Lab, request: pytest.FixtureRequest
 ) -> None:
     """Told this machine's host overhead, the virtual device meets throughput and mean TTFT within `ALLOWED`, or `NOISY`
-    where listed, plus half the 95 % interval of the measured mean relative to it.
+    where listed, plus what the measured mean is itself uncertain by.
     """
     missed = []
     rounds = lab.rounds(predicted, device)
     for prediction in lab.predictions(predicted, device):
-        throughput_error, ttft_error = prediction.throughput_error, prediction.ttft_error
         record = PredictionRecord(
             predicted.id,
             device=device,
-            throughput_error=throughput_error,
-            ttft_error=ttft_error,
+            throughput_error=prediction.throughput_error,
+            ttft_error=prediction.ttft_error,
             **asdict(prediction),
         )
         request.node.user_properties.append(record.as_property())
         own = NOISY.get((predicted.id, prediction.scheduler), (0.0, 0.0))
-        errors = {"throughput_rps": throughput_error, "ttft_mean_ns": ttft_error}
-        for (metric, error), usual, wider in zip(errors.items(), ALLOWED[device], own, strict=True):
-            allowed = max(usual, wider) + uncertainty(rounds.metric(metric, prediction.scheduler))
-            if abs(error) > allowed:
-                missed.append(f"{metric} of {prediction.scheduler}: {error:+.2%}, allowed ±{allowed:.2%}")
+        throughput_allowed, ttft_allowed = map(max, ALLOWED[device], own)
+        missed += misses(prediction, rounds, (throughput_allowed, ttft_allowed))
     assert not missed

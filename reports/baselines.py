@@ -18,6 +18,7 @@ from impl.metrics import Summary
 from impl.timeline import LAUNCH, POST, PRE
 from reports.cases import Case, case_id
 from reports.files import FileError, read_json, require_number, write_json
+from reports.machine import has_gil
 from reports.measure import Rounds
 
 SCHEMA = 1
@@ -143,7 +144,7 @@ def _is_noisy(rounds: Rounds, scheduler: str) -> bool:
         return True
     stages = (PRE, LAUNCH, POST)
     threads = {span.lane for span in rounds.of(scheduler)[0].timeline.spans if span.stage in stages}
-    return rounds.scenario.costs.host_work is WorkKind.SPIN and len(threads) > 1
+    return has_gil() and rounds.scenario.costs.host_work is WorkKind.SPIN and len(threads) > 1
 
 
 def _absolute_difference(expected: dict[str, float | None], rounds: Rounds, reference: str) -> list[str]:

@@ -99,10 +99,12 @@ class Lab:
         needs = machine.name, scenario.settings, scenario.costs.copy
         if needs in self._warmed_up:
             return
-        self._warmed_up.add(needs)
         few = replace(scenario, workload=Workload(scenario.workload.requests[:NUM_WARM_UP_REQUESTS]))
         name, scheduler = next(iter(experiment.schedulers.items()))
-        measure_rounds(Rounds(few), {name: scheduler}, machine, num_rounds=1)
+        rounds = Rounds(few)
+        measure_rounds(rounds, {name: scheduler}, machine, num_rounds=1)
+        if not rounds.failures:
+            self._warmed_up.add(needs)
 
     def schedulers(self, experiment: Experiment) -> dict[str, Scheduler]:
         """Return an experiment's schedulers by name, with the users' that join it."""
@@ -141,8 +143,8 @@ class Lab:
         return evidence
 
 
-def judge_broken(claim: Claim) -> Evidence:
-    """Judge a claim on the virtual device with its planted fault in place."""
+def judge_broken(claim: Claim, device: str) -> Evidence:
+    """Judge a claim with its planted fault in place."""
     experiments = [claim.broken.apply(experiment) for experiment in claim.experiments]
     lab = Lab({}, lambda text: None)
-    return lab.judge(replace(claim, experiments=tuple(experiments)), "virtual")
+    return lab.judge(replace(claim, experiments=tuple(experiments)), device)

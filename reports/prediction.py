@@ -29,6 +29,7 @@ from impl.timeline import FORWARD, LAUNCH, POST, PRE, Span, Timeline
 from impl.workload import burst
 from reports.machine import has_gil
 from reports.measure import Rounds
+from reports.verdict import uncertainty
 
 NUM_CALIBRATION_STEPS = 10
 NUM_WARM_UP_STEPS = 3
@@ -217,6 +218,26 @@ def _simulate(overheads: Overheads, offset_ns: int, scheduler: Scheduler, scenar
     summary = run(scheduler, shifted.apply(scenario), shifted.machine()).metrics.summary
     assert summary.throughput_rps is not None, "a run with a real machine's overheads takes time"
     return summary.throughput_rps, summary.ttft_mean_ns
+
+
+def misses(prediction: Prediction, rounds: Rounds, allowed: tuple[float, float]) -> list[str]:
+    """Return in words where a prediction is further off than allowed.
+
+    The measured mean is itself uncertain: half its 95 % interval, relative to it, is allowed too, but at most twice the
+    bound in all.
+
+    Args:
+        prediction: of one scheduler.
+        rounds: that it was compared with.
+        allowed: relative errors of throughput and mean TTFT.
+    """
+    errors = {"throughput_rps": prediction.throughput_error, "ttft_mean_ns": prediction.ttft_error}
+    found = []
+    for (metric, error), bound in zip(errors.items(), allowed, strict=True):
+        limit = bound + min(bound, uncertainty(rounds.metric(metric, prediction.scheduler)))
+        if abs(error) > limit:
+            found.append(f"{metric} of {prediction.scheduler}: {error:+.2%}, allowed ±{limit:.2%}")
+    return found
 
 
 def with_measured_forwards(rounds: Rounds) -> Scenario:

@@ -182,7 +182,8 @@ def test_more_is_allowed_where_rounds_vary_more(
     scheduler: Scheduler, host_work: WorkKind, settings: DeviceSettings, allowed: str, tmp_path: Path
 ) -> None:
     served = scenario(costs=stages(host_work=host_work), settings=settings)
-    case = Case(Experiment(served, {"normal": normal, "mine": scheduler}), "mine")
+    schedulers = {"normal": normal, "mine": scheduler, "threads": overlap_three_thread}
+    case = Case(Experiment(served, schedulers), "mine")
     measured = Rounds(served)
     measure_rounds(measured, case.experiment.schedulers, VirtualMachine(), num_rounds=1)
     entries = {f"small/{name}": entry(measured, name) for name in case.experiment.schedulers}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,3 +93,31 @@ def test_times_are_not_read_once_another_run_may_have_the_events(machine: CudaMa
     attempt(keeps, scenario(costs=SHORT), machine)
     with pytest.raises(ProtocolError, match="read after its run has ended"):
         kept[0].times()
+
+
+def test_a_launch_enqueues_tokens_then_the_forward_between_its_events_then_the_copy(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUPTI's reader leaves the first kernel out, the model of the GIL counts the graphs behind the first unit."""
+    log: list[str] = []
+
+    def logged(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        return lambda *arguments: (log.append(name), call(*arguments))
+
+    resources = machine.resources
+    resources.reserve(1)
+    slot, events = resources.take_slot(), resources.take_events()
+    for name in ("upload", "compute", "download"):
+        graph = getattr(slot, name)
+        monkeypatch.setattr(graph, "replay", logged(name, graph.replay))
+    for name in ("start", "end", "copied"):
+        event = getattr(events, name)
+        monkeypatch.setattr(event, "record", logged(name, event.record))
+    resources.give_back(slot)
+    resources.give_back_events([events])
+    unit = SimpleNamespace(replay=logged("unit", lambda copies: None))
+    monkeypatch.setattr(resources.forwards, "plan", lambda forward_ns: [(unit, 1)] * 3)
+    attempt(SCHEDULERS["normal"], scenario(burst(1), costs=SHORT), machine)
+    assert log == ["upload", "compute", "start", "unit", "unit", "unit", "end", "download", "copied"]
+    graphs = [name for name in log if name in ("compute", "unit", "download")]
+    assert len(graphs) - graphs.index("unit") - 1 == machine.gil_releases

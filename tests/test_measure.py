@@ -112,8 +112,35 @@ def test_the_lab_measures_an_experiment_once() -> None:
     assert "mine" not in Lab({"mine": mine}, lambda text: None).rounds(closed, "virtual").results
 
 
-def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+class Another(CpuMachine):
+    """A machine of another name."""
+
+    name = "another"
+
+
+def test_a_warm_up_that_failed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reports.lab.MACHINES", {"cpu": CpuMachine})
+    runs: list[str] = []
+
+    def noting(name: str, error: Exception | None) -> Callable[[Engine], None]:
+        def scheduler(engine: Engine) -> None:
+            runs.append(name)
+            if error is not None:
+                raise error
+            normal(engine)
+
+        return scheduler
+
+    lab = Lab({}, lambda text: None)
+    for name, error, expected in (("fails", ValueError("mine"), 2), ("works", None, 3)):
+        served = replace(scenario(costs=stages(0.1, 0.2, 0.1)), id=name)
+        experiment = Experiment(served, {"normal": noting(name, error)}, real_scale=1.0, real_rounds=2)
+        lab.rounds(experiment, "cpu")
+        assert runs.count(name) == expected
+
+
+def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.lab.MACHINES", {"cpu": CpuMachine, "another": Another})
     runs: list[int] = []
 
     def noting(engine: Engine) -> None:
@@ -137,6 +164,9 @@ def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.Mon
         runs.clear()
         lab.rounds(experiment(name, settings, copy_ms), "cpu")
         assert len(runs) == num_runs, name
+    runs.clear()
+    lab.rounds(experiment("another machine", one_stream, 0), "another")
+    assert len(runs) == 3
 
 
 def test_two_experiments_of_one_id_are_refused() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import fmean
+
 import numpy as np
 import pytest
 
@@ -9,13 +12,13 @@ from impl.batching import Dynamic
 from impl.costs import Costs, WorkKind
 from impl.device.protocol import DeviceSettings
 from impl.device.virtual import VirtualDevice
-from impl.experiment import Scenario
+from impl.experiment import Scenario, run
 from impl.machines import VirtualMachine
 from impl.runtime.virtual import VirtualRuntime
 from impl.schedulers import SCHEDULERS
 from impl.workload import burst, poisson
 from reports.measure import Rounds, measure_rounds
-from reports.prediction import measure_overheads, predict
+from reports.prediction import OFFSETS_NS, Prediction, measure_overheads, misses, predict
 from reports.verdict import uncertainty
 from tests.build import scenario, stages
 
@@ -66,11 +69,57 @@ def test_untold_it_misses() -> None:
         assert each.throughput_error > 0.005
 
 
-def test_random_arrivals_are_met_in_the_mean_of_steps_a_little_shorter_and_longer() -> None:
+def test_what_is_predicted_is_the_mean_over_shifted_forwards_and_posts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With random arrivals each shift decides anew which batch a request makes."""
     rounds = measured(scenario(poisson(60, qps=200, seed=2), Dynamic(8), stages(1, 12, 1)))
+    served, found = rounds.scenario, measure_overheads(SlowMachine(), SCHEDULERS["normal"], rounds.scenario, 3)
+    alone = []
+    for offset_ns in OFFSETS_NS:
+        costs = found.apply(served).costs
+        forward, post = (replace(cost, fixed_ns=cost.fixed_ns + offset_ns) for cost in (costs.forward, costs.post))
+        shifted = replace(found.apply(served), costs=replace(costs, forward=forward, post=post))
+        alone.append(run(SCHEDULERS["normal"], shifted, found.machine()).metrics.summary.ttft_mean_ns)
+    monkeypatch.setattr("reports.prediction.measure_overheads", lambda *arguments: found)
+    [predicted] = [each for each in predict(rounds, SCHEDULERS, SlowMachine()) if each.scheduler == "normal"]
+    assert len(set(alone)) == len(OFFSETS_NS) == 9
+    assert min(OFFSETS_NS) == -max(OFFSETS_NS) < 0
+    assert predicted.ttft_ns == pytest.approx(fmean(alone), rel=1e-12)
     for each in predict(rounds, SCHEDULERS, SlowMachine()):
         assert each.throughput_error == pytest.approx(0, abs=0.01)
-        assert each.ttft_error == pytest.approx(0, abs=0.02)
+
+
+def prediction(throughput_error: float, ttft_error: float) -> tuple[Prediction, Rounds]:
+    """Two rounds of `normal`, alike, and a prediction that is off by so much."""
+    rounds = measured(scenario())
+    throughput, ttft = rounds.metric("throughput_rps", "normal")[0], rounds.metric("ttft_mean_ns", "normal")[0]
+    off = Prediction("normal", throughput * (1 + throughput_error), throughput, ttft * (1 + ttft_error), ttft)
+    return off, rounds
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_prediction_that_is_further_off_than_allowed_is_told(sign: int) -> None:
+    assert misses(*prediction(sign * 0.0099, sign * 0.0199), (0.01, 0.02)) == []
+    assert misses(*prediction(sign * 0.0101, 0), (0.01, 0.02)) == [
+        f"throughput_rps of normal: {sign * 1.01:+.2f}%, allowed ±1.00%"
+    ]
+    assert misses(*prediction(0, sign * 0.0201), (0.01, 0.02)) == [
+        f"ttft_mean_ns of normal: {sign * 2.01:+.2f}%, allowed ±2.00%"
+    ]
+
+
+def test_an_uncertain_mean_allows_more_but_not_more_than_twice_the_bound() -> None:
+    off, rounds = prediction(0, 0.025)
+    first, second = rounds.of("normal")
+
+    def spread(share: float) -> Rounds:
+        summary = second.metrics.summary
+        moved = replace(summary, ttft_mean_ns=summary.ttft_mean_ns * (1 + share))
+        other = replace(second, metrics=replace(second.metrics, summary=moved))
+        return replace(rounds, results={"normal": [first, other]})
+
+    assert misses(off, spread(0), (0.01, 0.02))
+    assert misses(off, spread(0.001), (0.01, 0.02)) == [], "±0.6 % on top"
+    assert misses(prediction(0, 0.041)[0], spread(0.1), (0.01, 0.02)), "not ±64 %"
 
 
 def test_a_mean_is_as_uncertain_as_its_interval_is_wide() -> None:

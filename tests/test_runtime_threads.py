@@ -5,11 +5,13 @@ from __future__ import annotations
 import _thread
 import gc
 import os
+import queue
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,8 +25,8 @@ from impl.errors import ProtocolError, RunFailed, Stalled
 from impl.experiment import run
 from impl.machines import CpuMachine
 from impl.runtime.protocol import Queue
-from impl.runtime.threads import ThreadRuntime
-from impl.runtime.work import do_work
+from impl.runtime.threads import ThreadQueue, ThreadRuntime
+from impl.runtime.work import COARSE_SLEEP_RESERVE_NS, do_work
 from impl.schedulers import SCHEDULERS
 from impl.schedulers.normal import normal
 from impl.workload import burst
@@ -211,6 +213,37 @@ def test_queues_keep_order_time_out_and_close() -> None:
 
     play(main)
     assert seen == [None, None, True, 1, [2, 3], None]
+
+
+def test_a_timed_wait_is_coarse_first_and_then_polls_up_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a made-up clock: the coarse wait ends 40 µs late, a poll takes 3 µs and giving up the core 7 µs."""
+    now_ns, sleeps, coarse = [0], [], []
+
+    class Items(queue.SimpleQueue[int]):
+        def get(self, block: bool = True, timeout: float | None = None) -> int:
+            assert timeout is not None
+            coarse.append(timeout)
+            now_ns[0] += round(timeout * 1e9) + 40_000
+            raise queue.Empty
+
+        def get_nowait(self) -> int:
+            now_ns[0] += 3_000
+            raise queue.Empty
+
+    def sleep(duration_s: float) -> None:
+        sleeps.append(duration_s)
+        now_ns[0] += 7_000
+
+    waited: ThreadQueue[int] = ThreadQueue("q")
+    waited._items = Items()  # type: ignore[assignment]
+    monkeypatch.setattr("impl.runtime.threads.time", SimpleNamespace(perf_counter_ns=lambda: now_ns[0], sleep=sleep))
+    assert waited.get(2 * MS) is None
+    assert coarse == [pytest.approx(2e-3 - COARSE_SLEEP_RESERVE_NS * 1e-9)]
+    assert set(sleeps) == {0}
+    assert 2 * MS <= now_ns[0] <= 2 * MS + 20_000
+    coarse.clear()
+    assert waited.get(100_000) is None
+    assert coarse == [], "shorter than the reserve"
 
 
 def test_closing_ends_every_reader() -> None:
