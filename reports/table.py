@@ -13,7 +13,7 @@ from reports.cases import REFERENCE, case_id, split_case_id
 
 
 def comparison(gpu_file: Path) -> pd.DataFrame:
-    """Return one row for each case recorded on the GPU or in the article, with its figures relative to `normal`.
+    """Return one row for each case of the article and of either baseline, with its figures relative to `normal`.
 
     Raises:
         FileError: if a baseline is damaged.
@@ -21,7 +21,7 @@ def comparison(gpu_file: Path) -> pd.DataFrame:
     article = read_article().cases
     virtual, gpu = Baselines.read(FOLDER / "virtual.json"), Baselines.read(gpu_file)
     rows = []
-    for case in sorted(set(gpu.cases) | set(article)):
+    for case in sorted({*gpu.cases, *virtual.cases, *article}):
         experiment, scheduler = split_case_id(case)
         if scheduler == REFERENCE:
             continue

@@ -151,7 +151,8 @@ def to_text(found: Comparison, *, allow_changed_cases: bool) -> str:
     Exact values that are equal have nothing to show and are only counted.
     """
     told = [row for row in found.rows if not (row.change.is_exact and row.change.base == row.change.head)]
-    lines = _columns([("case", *HEADINGS), *((str(row.key), *cells(row)) for row in reversed(by_severity(told)))])
+    table = [(str(row.key), *cells(row)) for row in reversed(by_severity(told))]
+    lines = _columns([("case", *HEADINGS), *table]) if table else []
     if len(told) < len(found.rows):
         lines.append(f"{len(found.rows) - len(told):,} rows are exact and equal")
     for title, cases in changed_cases(found):
