@@ -585,14 +585,17 @@ def test_all_of_the_suites_tests_that_record_with_cupti_are_marked() -> None:
             )
 
 
-def profiled(suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str, *arguments: str) -> tuple[int, str]:
-    """Run the small suite on the made-up GPU with --torch-profiler; return exit status and output."""
+def profiled(suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> tuple[int, str]:
+    """Run the small suite on the made-up GPU with --torch-profiler; return exit status and output.
+
+    Cases alone: claims about real time may fail on a machine that is busy.
+    """
     (suite / "fake_gpu.py").write_text(FAKE_GPU)
     with (suite / "conftest.py").open("a") as conftest:
         conftest.write("\n\ndef pytest_configure(config): import fake_gpu\n")
     monkeypatch.setenv("FAULT", fault)
     options = ("-m", "gpu", "--torch-profiler", "--trace-dir=traces", "--no-baseline", "--benchmark-json=found.json")
-    return run(suite, *options, *arguments)
+    return run(suite, *options, "-k", "test_case or test_z")
 
 
 def traces(suite: Path) -> list[str]:
@@ -605,7 +608,7 @@ def test_cases_are_profiled_when_all_tests_have_run(suite: Path, monkeypatch: py
     told = [line.strip() for line in output.splitlines() if "torch.profiler: " in line]
     cases = [case.replace("-", "/", 1) for case in CASES]
     assert told == [f"torch.profiler: {case}, {number} of 5" for number, case in enumerate(cases, 1)]
-    assert output.index("perf/test_small.py") < output.index(told[0]), "after the last test"
+    assert output.index("[100%]") < output.index(told[0]), "after the last test"
     assert traces(suite) == sorted(f"{case}-cuda{end}" for case in CASES for end in (".json", ".torch.json"))
     assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
 
@@ -617,7 +620,7 @@ def test_a_case_that_cannot_be_profiled_is_told_and_the_others_are(
     status, output = profiled(suite, monkeypatch, fault)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert f"torch.profiler: first/overlap has no profile: {told}" in output
-    assert "claims: 2 HOLDS" in output
+    assert "cases against the baseline: 5 not compared" in output
     assert len(traces(suite)) == 8
     assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
 
@@ -626,7 +629,7 @@ def test_ctrl_c_while_profiling_loses_nothing_that_was_measured(suite: Path, mon
     status, output = profiled(suite, monkeypatch, "Ctrl-C")
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "torch.profiler: interrupted; the cases after the last one told of have no profile" in output
-    assert "claims: 2 HOLDS" in output
+    assert "cases against the baseline: 5 not compared" in output
     assert len(json.loads((suite / "found.json").read_text())["benchmarks"]) == 5
 
 
