@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import ceil
 
 from impl.costs import Cost
 from impl.device.protocol import DeviceSettings
@@ -22,8 +23,10 @@ MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": 
 MARKS = {"cpu": "cpu", "cuda": "gpu"}
 """Devices that -m has to ask for, and the pytest marker that does; without one, only virtual tests run."""
 NUM_WARM_UP_REQUESTS = 3
-MAX_EXTENSIONS = 2
-"""An undecided claim gets its number of rounds again, this often at most."""
+EXTENSIONS = (1 / 3, 2 / 3, 1.0)
+"""An undecided claim gets rounds one step after the other: so many times its own number, rounded up. One more round
+after two or three narrows the interval most.
+"""
 
 
 class Lab:
@@ -114,9 +117,9 @@ class Lab:
     def _real_rounds(self, experiment: Experiment) -> int:
         return self._num_rounds or experiment.real_rounds
 
-    def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine) -> None:
-        """Add rounds to an experiment: one where time is exact."""
-        num_rounds = 1 if machine.is_exact else self._real_rounds(experiment)
+    def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine, share: float = 1.0) -> None:
+        """Add a share of an experiment's number of rounds, rounded up: one where time is exact."""
+        num_rounds = 1 if machine.is_exact else ceil(share * self._real_rounds(experiment))
         monitor = self._sampler if machine.name == "cuda" else None
         measure_rounds(rounds, self.schedulers(experiment), machine, num_rounds=num_rounds, monitor=monitor)
 
@@ -128,11 +131,11 @@ class Lab:
             if self.rounds(experiment, device).num_rounds < 2:
                 self._extend(self.rounds(experiment, device), experiment, self.machine(device))
         evidence = self._judge_once(claim, device)
-        for _ in range(MAX_EXTENSIONS):
+        for share in EXTENSIONS:
             if evidence.verdict is not Verdict.UNDECIDED:
                 break
             for experiment in claim.experiments:
-                self._extend(self.rounds(experiment, device), experiment, self.machine(device))
+                self._extend(self.rounds(experiment, device), experiment, self.machine(device), share)
             evidence = self._judge_once(claim, device)
         return evidence
 

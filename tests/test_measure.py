@@ -15,8 +15,10 @@ from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
 from impl.workload import burst
 from reports.cases import Experiment, cases
+from reports.claims import Broken, Claim, Evidence
 from reports.lab import Lab
 from reports.measure import Rounds, matched, measure_rounds
+from reports.verdict import Verdict
 from tests import faulty
 from tests.build import scenario, stages
 
@@ -167,6 +169,25 @@ def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.Mon
     runs.clear()
     lab.rounds(experiment("another machine", one_stream, 0), "another")
     assert len(runs) == 3
+
+
+@pytest.mark.parametrize(("decided_at", "seen"), [(3, [3]), (4, [3, 4]), (5, [3, 4, 6]), (99, [3, 4, 6, 9])])
+def test_an_undecided_claim_gets_rounds_step_by_step(
+    decided_at: int, seen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.lab.MACHINES", {"cpu": CpuMachine})
+    experiment = Experiment(scenario(costs=stages(0.1, 0.2, 0.1)), {"normal": normal}, real_scale=1.0)
+    looks: list[int] = []
+
+    def judge(evidence: Evidence) -> None:
+        looks.append(evidence.of(experiment).num_rounds)
+        spread = 0.0 if looks[-1] >= decided_at else 1.0
+        evidence.at_least("made up", 1 + spread * np.linspace(-9, 9, looks[-1]), 0.5)
+
+    claim = Claim("test_made_up", "1", (experiment,), Broken("nothing"), judge)
+    verdict = Lab({}, lambda text: None).judge(claim, "cpu").verdict
+    assert looks == seen
+    assert verdict is (Verdict.UNDECIDED if decided_at == 99 else Verdict.HOLDS)
 
 
 def test_two_experiments_of_one_id_are_refused() -> None:
