@@ -2,7 +2,7 @@
 
 Overlap is on if the GPU goes from one forward to the next, and the host is free meanwhile. A launch that lets the GPU
 idle, or keeps the host for most of a forward, has a cause; the commonest is the run's. A thread that only launches may
-be kept, as long as the others go on.
+be kept, as long as the others go on and the GPU does not wait at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAME_MOMENT_SHARE = 0.05
 CLOCK_NS = 20_000
 """By which times of the GPU and of the host may be apart where time is real."""
 BACK_TO_BACK_NS = 10_000
-"""Behind a launch that blocked first, the host needs longer than this to enqueue the forward."""
+"""Forwards closer than this follow each other: behind a launch that blocked first, the host needs longer."""
 MAX_KEPT_SHARE = 0.75
 """Share of a forward for which a launch may keep the host while forwards run."""
 
@@ -52,7 +52,7 @@ class Diagnosis:
 
     finding: Finding
     num_late: int
-    """Launches that let the GPU idle or kept the host, of `num_launches`: those for which a request was there in time,
+    """Launches that let the GPU idle or kept a thread that has other work, of `num_launches`: those for which a request was there in time,
     and not the first, which has nothing to overlap with.
     """
     num_launches: int
@@ -114,11 +114,11 @@ class _Run:
         forward_ns = before.end_ns - before.start_ns
         near_ns = SAME_MOMENT_SHARE * forward_ns
         kept_ns = _common(launch, before) + _common(launch, after)
+        gap_ns = after.start_ns - before.end_ns
         if kept_ns > MAX_KEPT_SHARE * forward_ns:
-            if self._needs_lock(launch):
-                return Finding.LOCK, launch
-            if not self._keeps_nobody(launch):
-                return self._inside_launch(launch, before, after, near_ns)
+            if gap_ns <= BACK_TO_BACK_NS and self._keeps_nobody(launch):
+                return None
+            return self._inside_launch(launch, before, after, near_ns)
         empty_ns = self._empty_ns[after.batch_id]
         is_asked_in_vain = empty_ns is not None and empty_ns >= last[PRE].end_ns
         is_early = self._arrival_ns[after.batch_id] <= before.end_ns - (pre.end_ns - pre.start_ns)
@@ -129,12 +129,10 @@ class _Run:
         if is_awaited and _is_between(pre, synchronize, launch):
             is_posted = _is_between(pre, post, launch)
             return (Finding.POST_FIRST, post) if is_posted else (Finding.WAITS_BEFORE_LAUNCH, synchronize)
-        gap_ns = after.start_ns - before.end_ns
         if gap_ns <= near_ns:
             return None  # the GPU did not have to wait
         if last[LAUNCH].end_ns >= before.end_ns:
-            needs_lock = self._needs_lock(last[LAUNCH])
-            return Finding.LOCK if needs_lock else Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
+            return Finding.WAITS_INSIDE_LAUNCH, last[LAUNCH]
         in_the_way = Lane([] if last[COPY].lane == COPY_LANE else [last[COPY]])
         if launch.end_ns <= before.end_ns and in_the_way.covered_ns(before.end_ns, after.start_ns) > gap_ns / 2:
             return Finding.COPY, None
@@ -155,6 +153,8 @@ class _Run:
     def _inside_launch(
         self, launch: Span, before: Span, after: Span, near_ns: float
     ) -> tuple[Finding, Span | None] | None:
+        if self._needs_lock(launch):
+            return Finding.LOCK, launch
         if launch.end_ns > after.end_ns + max(near_ns, CLOCK_NS):  # a synchronizing call would have returned before
             return Finding.CPU_LONGER, None
         if launch.end_ns >= after.end_ns:

@@ -36,7 +36,7 @@ from perf.experiments import (
     STARVED,
 )
 from reports.cases import Experiment
-from tests.build import attempt, scenario, stages
+from tests.build import MS, attempt, scenario, stages
 from tests.strategies import machines, scenarios
 
 
@@ -170,28 +170,39 @@ def test_every_run_has_a_diagnosis(name: str, served: Scenario, machine: Virtual
     assert 0 <= found.num_late <= found.num_launches
 
 
-def with_a_long_launch(lock_waits: list[LockWait], *, pre_lane: str = "launch") -> Diagnosis:
-    """Two forwards; the second one's launch lasts for most of the first, while another thread prepares."""
+def with_a_long_launch(lock_waits: list[LockWait], *, pre_lane: str = "launch", gap: int = 0) -> Diagnosis:
+    """Two forwards, in milliseconds; the second one's launch lasts for most of the first, while another thread prepares,
+    and for so long behind it as the GPU then idles.
+    """
     timeline = Timeline(start_ns=0, lock_waits=lock_waits)
     timeline.call_sites["launch", LAUNCH] = [(0, "loops.py:1")]
-    for batch_id, launch, forward in ((0, (10, 12), (12, 112)), (1, (20, 118), (112, 212))):
+    for batch_id, launch, forward in ((0, (10, 12), (12, 112)), (1, (20, 118 + gap), (112 + gap, 212 + gap))):
         timeline.taken.append(Taken(batch_id, 0, 1, (batch_id,)))
         spans = {PRE: (pre_lane, 0, 10), LAUNCH: ("launch", *launch), FORWARD: ("engine", *forward)}
         spans |= {SYNCHRONIZE: ("post", *forward), POST: ("post", forward[1], forward[1] + 5)}
-        timeline.spans += [Span(lane, stage, batch_id, begin, end) for stage, (lane, begin, end) in spans.items()]
-    timeline.spans.append(Span("scheduler", PRE, 2, 20, 100))
+        timeline.spans += [Span(lane, stage, batch_id, a * MS, b * MS) for stage, (lane, a, b) in spans.items()]
+    timeline.spans.append(Span("scheduler", PRE, 2, 20 * MS, 100 * MS))
     return diagnose(timeline, burst(2))
 
 
 def test_a_launch_that_needs_the_gil_back_is_not_taken_for_a_full_queue() -> None:
     assert with_a_long_launch([]).finding is Finding.QUEUE_FULL
-    for pre_lane in ("launch", "scheduler"):
-        found = with_a_long_launch([LockWait("scheduler", 80, 100)], pre_lane=pre_lane)
-        assert found == Diagnosis(Finding.LOCK, 1, 1, "loops.py:1")
+    waits = [LockWait("scheduler", 80 * MS, 100 * MS)]
+    assert with_a_long_launch(waits) == Diagnosis(Finding.LOCK, 1, 1, "loops.py:1")
+    assert with_a_long_launch(waits, pre_lane="scheduler", gap=1).finding is Finding.LOCK
 
 
-def test_a_thread_that_only_launches_keeps_nobody() -> None:
-    assert with_a_long_launch([], pre_lane="scheduler") == Diagnosis(Finding.ON, 0, 1, None)
+def test_a_thread_that_only_launches_may_be_kept_while_the_gpu_does_not_wait() -> None:
+    for waits in ([], [LockWait("scheduler", 80 * MS, 100 * MS)]):
+        assert with_a_long_launch(waits, pre_lane="scheduler") == Diagnosis(Finding.ON, 0, 1, None)
+    for gap in (1, 4, 30):
+        assert not with_a_long_launch([], pre_lane="scheduler", gap=gap).is_on
+
+
+@pytest.mark.slow
+def test_in_real_time_a_launch_thread_that_blocks_on_the_previous_forward_makes_the_gpu_wait() -> None:
+    slower = replace(LAUNCH_BLOCKED_BY_PREVIOUS, real_scale=3 * LAUNCH_BLOCKED_BY_PREVIOUS.real_scale)
+    assert not of(slower, "overlap_worker_thread_no_wait", CpuMachine()).is_on
 
 
 def test_the_line_is_that_of_the_late_call_and_not_of_the_first_one() -> None:
