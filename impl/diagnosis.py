@@ -52,8 +52,8 @@ class Diagnosis:
 
     finding: Finding
     num_late: int
-    """Launches that let the GPU idle or kept a thread that has other work, of `num_launches`: those for which a request was there in time,
-    and not the first, which has nothing to overlap with.
+    """Launches that let the GPU idle or kept a thread that has other work, of `num_launches`: those for which a request
+    was there in time, and not the first, which has nothing to overlap with.
     """
     num_launches: int
     where: str | None

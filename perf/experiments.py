@@ -147,7 +147,7 @@ ONE_FORWARD_LOW_QPS = Experiment(
     section="1",
     real_scale=0.8,
 )
-# Each of 16 requests that just misses a step adds 3 % to mean TTFT. The seed was chosen in virtual time, of 150, for
+# Each of 16 requests that just misses a step adds 5 % to mean TTFT. The seed was chosen in virtual time, of 150, for
 # depending little on overheads of tens of microseconds: over random ones, just in time's TTFT over normal's has a
 # standard deviation of 2.3 % (others: up to 5 %).
 LOW_QPS = Experiment(

@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "overlap-recorder")
-    config.stash[PROFILES] = Profiles(recorder.note, partial(write_progress, config))
+    config.stash[PROFILES] = Profiles(recorder.note, recorder.fail, partial(write_progress, config))
     config.pluginmanager.register(config.stash[PROFILES], "overlap-profiles")
 
 
@@ -228,11 +228,10 @@ def check_case(
     config = request.config
 
     def trace(case: Case, device: str, last: Result) -> str | None:
-        """Write a case's trace; where torch.profiler is wanted, later and of a run of its own."""
+        """Write a case's trace; where torch.profiler is wanted, it is replaced later, by that of a run of its own."""
         path = trace_path(config.option.trace_dir, case.experiment.id, case.scheduler, device)
         if device == "cuda" and config.option.torch_profiler and why_no_cupti() is None:
             config.stash[PROFILES].add(case, lab, path)
-            return None
         return write_trace(last, path)
 
     def check(case: Case, benchmark: BenchmarkFixture) -> None:

@@ -14,7 +14,6 @@ import pytest
 from impl.experiment import run
 from reports.cases import Case
 from reports.cupti import record
-from reports.files import FileError
 from reports.lab import Lab
 from reports.trace import write_trace
 
@@ -27,11 +26,15 @@ class Profiles:
 
     Args:
         note: takes a line for the session's summary.
+        fail: takes one that makes the session end as failed; what was measured is written all the same.
         progress: called with a line of text before each case.
     """
 
-    def __init__(self, note: Callable[[str], None], progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, note: Callable[[str], None], fail: Callable[[str], None], progress: Callable[[str], None]
+    ) -> None:
         self._note = note
+        self._fail = fail
         self._progress = progress
         self._waiting: list[tuple[Case, Lab, Path]] = []
 
@@ -39,37 +42,50 @@ class Profiles:
         """Take a case, and the path of the suite's own trace; the profiler's goes beside it."""
         self._waiting.append((case, lab, path))
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put tests that start CUPTI last, before --sw leaves out what stands before a failure."""
+        items.sort(key=_starts_cupti)
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Put tests that start CUPTI last; here, as --ff and --nf order the tests after every other hook."""
-        session.items.sort(key=lambda item: item.get_closest_marker(MARK) is not None)
+        """Put them last again: --ff and --nf order the tests after every other hook."""
+        session.items.sort(key=_starts_cupti)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        """Profile after the loop; one that ends early, by Ctrl-C or -x, profiles nothing.
-
-        A case that cannot be profiled, or Ctrl-C meanwhile, makes the session fail, and takes nothing from what was
-        measured: the summary says which cases lack a profile, and files are written as ever.
-        """
-        outcome = yield
+    def pytest_runtestloop(self) -> Iterator[None]:
+        """Profile after the loop; one that ends early, by Ctrl-C or -x, profiles nothing, and says so."""
         try:
-            failed = sum([not self._profile(number) for number in range(len(self._waiting))])
+            outcome = yield
+        except BaseException:
+            if self._waiting:
+                self._note(f"torch.profiler: no case was profiled, as the session ended early; {self._left(0)}")
+            raise
+        number = 0
+        try:
+            for number in range(len(self._waiting)):
+                self._profile(number)
         except KeyboardInterrupt:
-            failed = 1
-            self._note("torch.profiler: interrupted; the cases after the last one told of have no profile")
-        session.testsfailed += failed
+            self._fail(f"torch.profiler: interrupted; {self._left(number)}")
         return outcome
 
-    def _profile(self, number: int) -> bool:
-        """Run a case and write both traces; return whether that went well."""
+    def _left(self, number: int) -> str:
+        """Name the cases from a number on."""
+        return f"without a profile: {', '.join(case.id for case, _, _ in self._waiting[number:])}"
+
+    def _profile(self, number: int) -> None:
+        """Run a case, and write the profiler's trace and the suite's own of the same run."""
         case, lab, path = self._waiting[number]
         self._progress(f"torch.profiler: {case.id}, {number + 1} of {len(self._waiting)}")
         scheduler, machine = lab.schedulers(case.experiment)[case.scheduler], lab.machine("cuda")
         profiled = partial(run, scheduler, case.experiment.on(machine), machine)
         try:
             left_out = write_trace(record(profiled, path.with_suffix(".torch.json")).result, path)
-        except (RuntimeError, OSError, FileError) as error:  # of the run, of CUPTI, or of the disk
-            self._note(f"torch.profiler: {case.id} has no profile: {type(error).__name__}: {error}")
-            return False
+        except (RuntimeError, OSError, ValueError) as error:  # of the run, of CUPTI, of the disk, of what was written
+            self._fail(f"torch.profiler: {case.id} has no profile: {type(error).__name__}: {error}")
+            return
         if left_out:
             self._note(left_out)
-        return True
+
+
+def _starts_cupti(item: pytest.Item) -> bool:
+    return item.get_closest_marker(MARK) is not None

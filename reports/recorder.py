@@ -34,6 +34,7 @@ class Recorder:
         self._predictions: dict[tuple[str, str, str], PredictionRecord] = {}
         self._notes: list[str] = []
         self._is_interrupted = False
+        self._has_failed_outside = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -57,6 +58,11 @@ class Recorder:
         """Take a line for the end of the summary."""
         self._notes.append(text)
 
+    def fail(self, text: str) -> None:
+        """Take a line of something that failed outside of all tests: what they measured stands, and is written."""
+        self._notes.append(text)
+        self._has_failed_outside = True
+
     def pytest_keyboard_interrupt(self) -> None:
         self._is_interrupted = True
 
@@ -68,8 +74,12 @@ class Recorder:
             self._withhold_benchmark_files(session.config)
         yield
         is_worker = hasattr(session.config, "workerinput")
-        if self._config.getoption("--update-baselines") is None or is_interrupted or is_worker:
-            return
+        if self._config.getoption("--update-baselines") is not None and not is_interrupted and not is_worker:
+            self._finish_baselines(session)
+        if self._has_failed_outside and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _finish_baselines(self, session: pytest.Session) -> None:
         # Only now is it known how the session ends; the summary has been printed already.
         is_complete, notes = self._update_baselines(session.exitstatus)
         if not is_complete and session.exitstatus == pytest.ExitCode.OK:

@@ -171,8 +171,9 @@ def test_every_run_has_a_diagnosis(name: str, served: Scenario, machine: Virtual
 
 
 def with_a_long_launch(lock_waits: list[LockWait], *, pre_lane: str = "launch", gap: int = 0) -> Diagnosis:
-    """Two forwards, in milliseconds; the second one's launch lasts for most of the first, while another thread prepares,
-    and for so long behind it as the GPU then idles.
+    """Two forwards, between which the GPU idles for `gap` ms; the second one's launch lasts for most of the first.
+
+    Meanwhile another thread prepares.
     """
     timeline = Timeline(start_ns=0, lock_waits=lock_waits)
     timeline.call_sites["launch", LAUNCH] = [(0, "loops.py:1")]

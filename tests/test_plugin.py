@@ -58,28 +58,39 @@ import impl.machines
 from impl.machines import CpuMachine
 from reports import cupti, lab, machine, plugin, profiling, recorder, tools
 from reports.cupti import Recording
+from reports.files import FileError
+from reports.trace import write_trace
+
+FAULT = os.environ["FAULT"]
+ERRORS = {"disk": OSError, "CUPTI": RuntimeError, "file": FileError, "Ctrl-C": RuntimeError}
 
 class FakeGpu(CpuMachine):
     name = "cuda"
 
+def write(result, path):
+    write_trace(result, path)
+    return "left out of first/overlap" if FAULT == "left out" and path.name.startswith("first-overlap-") else None
+
 def record(run, path):
     result = run()
-    fault = os.environ.get("FAULT", "")
-    if fault and path.name.startswith("first-overlap-"):
-        if fault == "Ctrl-C":
+    if FAULT in ERRORS and path.name.startswith("first-overlap-"):
+        if FAULT == "Ctrl-C":
             os.kill(os.getpid(), signal.SIGINT)
-        raise {"disk": OSError, "CUPTI": RuntimeError}[fault]("made up")
+        raise ERRORS[FAULT]("made up")
     path.write_text(json.dumps(result.timeline.started_ns))
     return Recording(result, path, 0)
 
 lab.MACHINES["cuda"] = FakeGpu
 profiling.record = record
+profiling.write_trace = write
 lab.why_no_nvml = lambda: "made up"
 plugin.describe_gpu = machine.describe_gpu = lambda: {"gpu": "Made up"}
 for module in (impl.machines, lab, plugin, recorder, tools, cupti):
     for name in ("why_no_cuda", "why_no_cupti"):
         if hasattr(module, name):
             setattr(module, name, lambda: None)
+if FAULT == "none":
+    plugin.why_no_cupti = tools.why_no_cupti = lambda: "no CUPTI"
 """
 """Lets the CPU device pose as a GPU, with a profiler that only runs, and fails as it is told to."""
 
@@ -585,7 +596,7 @@ def test_all_of_the_suites_tests_that_record_with_cupti_are_marked() -> None:
             )
 
 
-def profiled(suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> tuple[int, str]:
+def profiled(suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str, *arguments: str) -> tuple[int, str]:
     """Run the small suite on the made-up GPU with --torch-profiler; return exit status and output.
 
     Cases alone: claims about real time may fail on a machine that is busy.
@@ -594,12 +605,22 @@ def profiled(suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> tuple[
     with (suite / "conftest.py").open("a") as conftest:
         conftest.write("\n\ndef pytest_configure(config): import fake_gpu\n")
     monkeypatch.setenv("FAULT", fault)
-    options = ("-m", "gpu", "--torch-profiler", "--trace-dir=traces", "--no-baseline", "--benchmark-json=found.json")
-    return run(suite, *options, "-k", "test_case or test_z")
+    options = ("-m", "gpu", "--torch-profiler", "--trace-dir=traces", "--benchmark-json=found.json")
+    return run(suite, *options, "-k", "test_case or test_z", *(arguments or ("--no-baseline",)))
+
+
+def add_last(suite: Path, body: str) -> None:
+    """Add a test that runs after the cases."""
+    test = f"import os, signal, pytest\n\n@pytest.mark.gpu\ndef test_z(): {body}\n"
+    (suite / "perf" / "test_z.py").write_text(test)
 
 
 def traces(suite: Path) -> list[str]:
     return sorted(path.name for path in (suite / "traces").iterdir())
+
+
+OWN = sorted(f"{case}-cuda.json" for case in CASES)
+BOTH = sorted([*OWN, *(f"{case}-cuda.torch.json" for case in CASES)])
 
 
 def test_cases_are_profiled_when_all_tests_have_run(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -609,35 +630,73 @@ def test_cases_are_profiled_when_all_tests_have_run(suite: Path, monkeypatch: py
     cases = [case.replace("-", "/", 1) for case in CASES]
     assert told == [f"torch.profiler: {case}, {number} of 5" for number, case in enumerate(cases, 1)]
     assert output.rindex("perf/test_cases.py") < output.index(told[0]), "after the last test"
-    assert traces(suite) == sorted(f"{case}-cuda{end}" for case in CASES for end in (".json", ".torch.json"))
+    assert traces(suite) == BOTH
     assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
 
 
-@pytest.mark.parametrize(("fault", "told"), [("disk", "OSError: made up"), ("CUPTI", "RuntimeError: made up")])
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [("disk", "OSError: made up"), ("CUPTI", "RuntimeError: made up"), ("file", "FileError: made up")],
+)
 def test_a_case_that_cannot_be_profiled_is_told_and_the_others_are(
     suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str, told: str
 ) -> None:
-    status, output = profiled(suite, monkeypatch, fault)
+    status, output = profiled(suite, monkeypatch, fault, "--update-baselines=first record")
     assert status == pytest.ExitCode.TESTS_FAILED
     assert f"torch.profiler: first/overlap has no profile: {told}" in output
-    assert "cases against the baseline: 5 not compared" in output
-    assert len(traces(suite)) == 8
+    assert traces(suite) == [name for name in BOTH if name != "first-overlap-cuda.torch.json"]
     assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
+    assert len(json.loads((suite / "baselines" / "made-up.json").read_text())["cases"]) == 5, "the cases were measured"
 
 
 def test_ctrl_c_while_profiling_loses_nothing_that_was_measured(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status, output = profiled(suite, monkeypatch, "Ctrl-C")
     assert status == pytest.ExitCode.TESTS_FAILED
-    assert "torch.profiler: interrupted; the cases after the last one told of have no profile" in output
+    left = "first/overlap, first/overlap_post_thread, second/normal, second/overlap"
+    assert f"torch.profiler: interrupted; without a profile: {left}" in output
     assert "cases against the baseline: 5 not compared" in output
     assert len(json.loads((suite / "found.json").read_text())["benchmarks"]) == 5
+    assert traces(suite) == sorted([*OWN, "first-normal-cuda.torch.json"])
 
 
-def test_ctrl_c_before_profiles_nothing(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupting = "import os, signal, pytest\n\n@pytest.mark.gpu\ndef test_z(): os.kill(os.getpid(), signal.SIGINT)\n"
-    (suite / "perf" / "test_z.py").write_text(interrupting)
+def test_a_failing_test_still_lets_cases_be_profiled(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_last(suite, "assert False")
     status, output = profiled(suite, monkeypatch, "")
-    assert status == pytest.ExitCode.INTERRUPTED
-    assert "torch.profiler: first" not in output
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "1 failed, 5 passed" in output
+    assert traces(suite) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("body", "option", "expected"),
+    [
+        ("os.kill(os.getpid(), signal.SIGINT)", "--no-baseline", pytest.ExitCode.INTERRUPTED),
+        ("assert False", "-x", pytest.ExitCode.TESTS_FAILED),
+    ],
+    ids=["Ctrl-C", "-x"],
+)
+def test_a_session_that_ends_early_profiles_nothing_and_keeps_its_own_traces(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, body: str, option: str, expected: pytest.ExitCode
+) -> None:
+    add_last(suite, body)
+    status, output = profiled(suite, monkeypatch, "", option, "--no-baseline")
+    assert status == expected
+    assert "torch.profiler: no case was profiled, as the session ended early; without a profile: first/normal" in output
     assert "Traceback" not in output
-    assert "interrupted: no benchmark JSON was written" in output
+    assert traces(suite) == OWN
+    assert (suite / "found.json").exists() == (option == "-x")
+
+
+def test_without_cupti_cases_keep_their_own_traces_and_the_reason_is_told(
+    suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, output = profiled(suite, monkeypatch, "none")
+    assert status == pytest.ExitCode.OK
+    assert "--torch-profiler recorded nothing: no CUPTI" in output
+    assert traces(suite) == OWN
+
+
+def test_what_a_trace_leaves_out_is_told_at_the_end(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, output = profiled(suite, monkeypatch, "left out")
+    assert status == pytest.ExitCode.OK
+    assert output.count("left out of first/overlap") == 1
