@@ -1,11 +1,46 @@
-"""Settings of the property tests: the same examples in every run, unless other ones are asked for."""
+"""Settings of the property tests (the same examples in every run, unless other ones are asked for); the small suite."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from tests.small import ROOT, run
 
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("explore", deadline=None, max_examples=1000)  # pytest tests --hypothesis-profile=explore
-collect_ignore = ["small_suite"]  # run by test_plugin.py, in a copy
+collect_ignore = ["small_suite"]  # run in a copy
 
 settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository with the small perf/ and its baseline; the tests copy it again."""
+    suite = tmp_path_factory.mktemp("template") / "suite"
+    ignored = shutil.ignore_patterns("__pycache__", "out")
+    shutil.copytree(ROOT / "tests" / "small_suite", suite, ignore=ignored)
+    for folder in ("impl", "reports"):
+        shutil.copytree(ROOT / folder, suite / folder, ignore=ignored)
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, suite)
+    for name in ("test_cases.py", "test_baselines.py"):
+        shutil.copy(ROOT / "perf" / name, suite / "perf")
+    (suite / "baselines").mkdir()
+    claims = {"test_overlap_raises_throughput": {"section": "7", "value": 0.3594}}
+    article = {"schema": 1, "claims": claims, "cases": {}}
+    (suite / "baselines" / "article.json").write_text(json.dumps(article))
+    status, output = run(suite, "--update-baselines=first record")
+    assert status == 0, output
+    assert "virtual.json: 5 cases and 2 claims ran and passed, 5 and " in output
+    return suite
+
+
+@pytest.fixture
+def suite(template: Path, tmp_path: Path) -> Path:
+    """A copy of the template that a test may change."""
+    return Path(shutil.copytree(template, tmp_path / "suite"))

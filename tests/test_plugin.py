@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +16,8 @@ from impl.machines import why_no_cuda
 from impl.metrics import Summary
 from reports import plugin
 from reports.options import is_reason
+from tests.small import CASES, run, start
 
-ROOT = Path(__file__).resolve().parent.parent
-CASES = ["first-normal", "first-overlap", "first-overlap_post_thread", "second-normal", "second-overlap"]
 FAILING_CLAIM = """
 from perf.experiments import FIRST
 from reports.claims import Broken, Evidence, claim
@@ -49,101 +44,12 @@ def test_waits():
     Path("started").touch()
     time.sleep(60)
 """
-FAKE_GPU = """
-import json
-import os
-import signal
-
-import impl.machines
-from impl.machines import CpuMachine
-from reports import cupti, lab, machine, plugin, profiling, recorder, tools
-from reports.cupti import Recording
-from reports.files import FileError
-from reports.trace import write_trace
-
-FAULT = os.environ["FAULT"]
-ERRORS = {"disk": OSError, "CUPTI": RuntimeError, "file": FileError, "Ctrl-C": RuntimeError}
-
-class FakeGpu(CpuMachine):
-    name = "cuda"
-
-def write(result, path):
-    write_trace(result, path)
-    return "left out of first/overlap" if FAULT == "left out" and path.name.startswith("first-overlap-") else None
-
-def record(run, path):
-    result = run()
-    if FAULT in ERRORS and path.name.startswith("first-overlap-"):
-        if FAULT == "Ctrl-C":
-            os.kill(os.getpid(), signal.SIGINT)
-        raise ERRORS[FAULT]("made up")
-    path.write_text(json.dumps(result.timeline.started_ns))
-    return Recording(result, path, 0)
-
-lab.MACHINES["cuda"] = FakeGpu
-profiling.record = record
-profiling.write_trace = write
-lab.why_no_nvml = lambda: "made up"
-plugin.describe_gpu = machine.describe_gpu = lambda: {"gpu": "Made up"}
-for module in (impl.machines, lab, plugin, recorder, tools, cupti):
-    for name in ("why_no_cuda", "why_no_cupti"):
-        if hasattr(module, name):
-            setattr(module, name, lambda: None)
-if FAULT == "none":
-    plugin.why_no_cupti = tools.why_no_cupti = lambda: "no CUPTI"
-"""
-"""Lets the CPU device pose as a GPU, with a profiler that only runs, and fails as it is told to."""
-
 pytestmark = pytest.mark.slow
 no_gpu = pytest.mark.skipif(why_no_cuda() is None, reason="there is a GPU here")
 
 
-def start(suite: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start `pytest perf` in a copy."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-    environment |= {"COLUMNS": "120", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "perf", *arguments]
-    return subprocess.Popen(
-        command, cwd=suite, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def run(suite: Path, *arguments: str) -> tuple[int, str]:
-    """Run `pytest perf` in a copy; return exit status and output."""
-    process = start(suite, *arguments)
-    output, _ = process.communicate(timeout=120)
-    return process.returncode, output
-
-
 def baseline(suite: Path) -> Path:
     return suite / "baselines" / "virtual.json"
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository with the small perf/ and its baseline; the tests copy it again."""
-    suite = tmp_path_factory.mktemp("template") / "suite"
-    ignored = shutil.ignore_patterns("__pycache__", "out")
-    shutil.copytree(ROOT / "tests" / "small_suite", suite, ignore=ignored)
-    for folder in ("impl", "reports"):
-        shutil.copytree(ROOT / folder, suite / folder, ignore=ignored)
-    for name in ("conftest.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, suite)
-    for name in ("test_cases.py", "test_baselines.py"):
-        shutil.copy(ROOT / "perf" / name, suite / "perf")
-    (suite / "baselines").mkdir()
-    claims = {"test_overlap_raises_throughput": {"section": "7", "value": 0.3594}}
-    article = {"schema": 1, "claims": claims, "cases": {}}
-    (suite / "baselines" / "article.json").write_text(json.dumps(article))
-    status, output = run(suite, "--update-baselines=first record")
-    assert status == 0, output
-    assert "virtual.json: 5 cases and 2 claims ran and passed, 5 and " in output
-    return suite
-
-
-@pytest.fixture
-def suite(template: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "suite"))
 
 
 def test_cases_and_claims_pass_and_the_table_shows_them(template: Path) -> None:
@@ -573,130 +479,3 @@ def test_without_nvtx_real_runs_go_on_and_the_summary_says_so(suite: Path) -> No
     status, output = run(suite, "-m", "cpu", "-k", "first")
     assert status == pytest.ExitCode.OK
     assert "no NVTX ranges: nvtx does not import (not installed here); install it with: pip install nvtx" in output
-
-
-@pytest.mark.parametrize("order", [(), ("--ff",), ("--nf",)], ids=["as collected", "--ff", "--nf"])
-def test_tests_marked_profiler_come_last(suite: Path, order: tuple[str, ...]) -> None:
-    test = "import pytest\n\n@pytest.mark.profiler\ndef test_early(): assert {}\n\ndef test_late(): pass\n"
-    (suite / "perf" / "test_a_first_file.py").write_text(test.format("False"))
-    run(suite)
-    (suite / "perf" / "test_a_first_file.py").write_text(test.format("True"))
-    status, output = run(suite, "-v", *order)
-    assert status == pytest.ExitCode.OK, output
-    passed = [line.split()[0] for line in output.splitlines() if " PASSED" in line]
-    assert passed[-1].endswith("test_early")
-
-
-def test_all_of_the_suites_tests_that_record_with_cupti_are_marked() -> None:
-    for path in (ROOT / "perf").glob("test_*.py"):
-        text = path.read_text()
-        if "cupti import" in text:
-            assert text.count("@pytest.mark.profiler\n") == len(re.findall(r"^def test_", text, re.MULTILINE)), (
-                path.name
-            )
-
-
-def profiled(suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str, *arguments: str) -> tuple[int, str]:
-    """Run the small suite on the made-up GPU with --torch-profiler; return exit status and output.
-
-    Cases alone: claims about real time may fail on a machine that is busy.
-    """
-    (suite / "fake_gpu.py").write_text(FAKE_GPU)
-    with (suite / "conftest.py").open("a") as conftest:
-        conftest.write("\n\ndef pytest_configure(config): import fake_gpu\n")
-    monkeypatch.setenv("FAULT", fault)
-    options = ("-m", "gpu", "--torch-profiler", "--trace-dir=traces", "--benchmark-json=found.json")
-    return run(suite, *options, "-k", "test_case or test_z", *(arguments or ("--no-baseline",)))
-
-
-def add_last(suite: Path, body: str) -> None:
-    """Add a test that runs after the cases."""
-    test = f"import os, signal, pytest\n\n@pytest.mark.gpu\ndef test_z(): {body}\n"
-    (suite / "perf" / "test_z.py").write_text(test)
-
-
-def traces(suite: Path) -> list[str]:
-    return sorted(path.name for path in (suite / "traces").iterdir())
-
-
-OWN = sorted(f"{case}-cuda.json" for case in CASES)
-BOTH = sorted([*OWN, *(f"{case}-cuda.torch.json" for case in CASES)])
-
-
-def test_cases_are_profiled_when_all_tests_have_run(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, output = profiled(suite, monkeypatch, "")
-    assert status == pytest.ExitCode.OK, output
-    told = [line.strip() for line in output.splitlines() if "torch.profiler: " in line]
-    cases = [case.replace("-", "/", 1) for case in CASES]
-    assert told == [f"torch.profiler: {case}, {number} of 5" for number, case in enumerate(cases, 1)]
-    assert output.rindex("perf/test_cases.py") < output.index(told[0]), "after the last test"
-    assert traces(suite) == BOTH
-    assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
-
-
-@pytest.mark.parametrize(
-    ("fault", "told"),
-    [("disk", "OSError: made up"), ("CUPTI", "RuntimeError: made up"), ("file", "FileError: made up")],
-)
-def test_a_case_that_cannot_be_profiled_is_told_and_the_others_are(
-    suite: Path, monkeypatch: pytest.MonkeyPatch, fault: str, told: str
-) -> None:
-    status, output = profiled(suite, monkeypatch, fault, "--update-baselines=first record")
-    assert status == pytest.ExitCode.TESTS_FAILED
-    assert f"torch.profiler: first/overlap has no profile: {told}" in output
-    assert traces(suite) == [name for name in BOTH if name != "first-overlap-cuda.torch.json"]
-    assert json.loads((suite / "found.json").read_text())["overlap_failed"] == []
-    assert len(json.loads((suite / "baselines" / "made-up.json").read_text())["cases"]) == 5, "the cases were measured"
-
-
-def test_ctrl_c_while_profiling_loses_nothing_that_was_measured(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, output = profiled(suite, monkeypatch, "Ctrl-C")
-    assert status == pytest.ExitCode.TESTS_FAILED
-    left = "first/overlap, first/overlap_post_thread, second/normal, second/overlap"
-    assert f"torch.profiler: interrupted; without a profile: {left}" in output
-    assert "cases against the baseline: 5 not compared" in output
-    assert len(json.loads((suite / "found.json").read_text())["benchmarks"]) == 5
-    assert traces(suite) == sorted([*OWN, "first-normal-cuda.torch.json"])
-
-
-def test_a_failing_test_still_lets_cases_be_profiled(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_last(suite, "assert False")
-    status, output = profiled(suite, monkeypatch, "")
-    assert status == pytest.ExitCode.TESTS_FAILED
-    assert "1 failed, 5 passed" in output
-    assert traces(suite) == BOTH
-
-
-@pytest.mark.parametrize(
-    ("body", "option", "expected"),
-    [
-        ("os.kill(os.getpid(), signal.SIGINT)", "--no-baseline", pytest.ExitCode.INTERRUPTED),
-        ("assert False", "-x", pytest.ExitCode.TESTS_FAILED),
-    ],
-    ids=["Ctrl-C", "-x"],
-)
-def test_a_session_that_ends_early_profiles_nothing_and_keeps_its_own_traces(
-    suite: Path, monkeypatch: pytest.MonkeyPatch, body: str, option: str, expected: pytest.ExitCode
-) -> None:
-    add_last(suite, body)
-    status, output = profiled(suite, monkeypatch, "", option, "--no-baseline")
-    assert status == expected
-    assert "torch.profiler: no case was profiled, as the session ended early; without a profile: first/normal" in output
-    assert "Traceback" not in output
-    assert traces(suite) == OWN
-    assert (suite / "found.json").exists() == (option == "-x")
-
-
-def test_without_cupti_cases_keep_their_own_traces_and_the_reason_is_told(
-    suite: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status, output = profiled(suite, monkeypatch, "none")
-    assert status == pytest.ExitCode.OK
-    assert "--torch-profiler recorded nothing: no CUPTI" in output
-    assert traces(suite) == OWN
-
-
-def test_what_a_trace_leaves_out_is_told_at_the_end(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, output = profiled(suite, monkeypatch, "left out")
-    assert status == pytest.ExitCode.OK
-    assert output.count("left out of first/overlap") == 1
