@@ -56,7 +56,7 @@ class Profiles:
         """Profile after the loop; one that ends early, by Ctrl-C or -x, profiles nothing, and says so."""
         try:
             outcome = yield
-        except BaseException:
+        except BaseException:  # Ctrl-C and -x come as such; it goes on to pytest
             if self._waiting:
                 self._note(f"torch.profiler: no case was profiled, as the session ended early; {self._left(0)}")
             raise

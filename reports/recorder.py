@@ -21,6 +21,7 @@ from reports.records import NOTE, CaseRecord, ClaimRecord, PredictionRecord
 from reports.summary import claim_table, prediction_table, user_table
 from reports.tools import missing_tools
 from reports.verdict import Verdict
+from reports.wording import counted
 
 
 class Recorder:
@@ -60,7 +61,7 @@ class Recorder:
 
     def fail(self, text: str) -> None:
         """Take a line of something that failed outside of all tests: what they measured stands, and is written."""
-        self._notes.append(text)
+        self.note(text)
         self._has_failed_outside = True
 
     def pytest_keyboard_interrupt(self) -> None:
@@ -103,8 +104,7 @@ class Recorder:
             Whether everything that should be written was, and what to tell the user.
         """
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            failed = "1 test" if len(self._failed) == 1 else f"{len(self._failed)} tests"
-            what = f"{failed} failed" if self._failed else f"pytest ends with {int(status)}"
+            what = f"{counted(len(self._failed), 'test')} failed" if self._failed else f"pytest ends with {int(status)}"
             return False, [f"baselines not updated: {what}, and a failing run never becomes a baseline"]
         notes = []
         devices = self._devices()

@@ -15,6 +15,7 @@ from reports.regression.looks import Looks, is_over, undecided
 from reports.regression.results import Key, ResultFile
 from reports.regression.rules import Plan, Rules
 from reports.regression.suite import Suite
+from reports.wording import counted
 
 MAX_ATTEMPTS = 3
 """Of a process whose runs are invalid because the machine is too busy."""
@@ -86,8 +87,7 @@ def run_gate(base: Suite, head: Suite, rules: Rules, folder: Path, progress: Pro
     for num_pairs in plan.pairs:
         pairs.extend(num_pairs, nodes)
         found = looks.look(pairs.base_files, pairs.head_files)
-        measured = "1 pair" if num_pairs == 1 else f"{num_pairs} pairs"
-        progress(f"after {measured}: {found.sentence(allow_changed_cases=True)}")
+        progress(f"after {counted(num_pairs, 'pair')}: {found.sentence(allow_changed_cases=True)}")
         if is_over(found):
             break
         nodes = _nodes_of(cases.common, undecided(found))

@@ -11,7 +11,8 @@ from reports.regression.change_points import DEFAULT_RULE, FEWEST_COMMITS
 from reports.regression.history import Commit, History
 from reports.regression.rules import FALSE_ALARM_RATE, KINDS, POWER, Better, Scale
 from reports.regression.series import WORDS, Finding, Point, Step
-from reports.regression.views import format_change, format_count, format_value
+from reports.regression.views import format_change, format_value
+from reports.wording import counted
 
 LARGEST_SHOWN = 1.0
 """Share up to which the smallest visible step is written out."""
@@ -58,7 +59,7 @@ def _summary(finding: Finding) -> tuple[str, ...]:
     means = np.array([point.mean for point in series.points])
     result = "no change" if finding.is_telling else _mute(finding)
     if series.num_undefined:
-        result += f"; undefined at {format_count(series.num_undefined, 'commit')}"
+        result += f"; undefined at {counted(series.num_undefined, 'commit')}"
     mean, spread = format_value(float(means.mean()), series.metric), _spread(means, finding)
     return title(finding), series.metric, str(len(means)), mean, spread, _visible(finding), result
 
@@ -117,7 +118,7 @@ def _heading(finding: Finding) -> str:
     if not series.is_exact:
         parts.append(f"visible from {_visible(finding)}")
     if series.num_undefined:
-        parts.append(f"undefined at {format_count(series.num_undefined, 'commit')}")
+        parts.append(f"undefined at {counted(series.num_undefined, 'commit')}")
     if not series.is_exact and finding.longest_run >= FEWEST_IN_A_DRIFT:
         parts.append(f"{finding.longest_run} steps of one direction in a row, perhaps a drift")
     return "; ".join(parts)
@@ -157,10 +158,10 @@ def _method(history: History) -> list[str]:
 def _sentence(history: History) -> str:
     findings = history.findings
     words = [step.word for finding in findings for step in finding.steps]
-    counts = ", ".join(format_count(words.count(word), word) for word in WORDS if word in words) or "no change point"
+    counts = ", ".join(counted(words.count(word), word) for word in WORDS if word in words) or "no change point"
     mute = sum(not finding.is_telling and not finding.steps for finding in findings)
     blind = f"; {mute} too short or too noisy to tell" if mute else ""
-    return f"{len(findings)} series over {format_count(len(history.commits), 'commit')}: {counts}{blind}"
+    return f"{len(findings)} series over {counted(len(history.commits), 'commit')}: {counts}{blind}"
 
 
 def _columns(table: Sequence[Sequence[str]], sides: str) -> list[str]:

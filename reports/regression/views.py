@@ -12,6 +12,7 @@ from reports.regression.change import Verdict
 from reports.regression.comparison import Comparison, Row
 from reports.regression.results import ResultFile
 from reports.regression.rules import FALSE_ALARM_RATE, KINDS, POWER, Scale
+from reports.wording import counted
 
 SCHEMA = 1
 """Version of the JSON."""
@@ -88,7 +89,7 @@ def cells(row: Row) -> tuple[str, ...]:
 def method_lines(found: Comparison) -> list[str]:
     """Return in sentences how the rows were judged and how sure they are."""
     method = found.method
-    sides = [f"{name}: {_commits(files)}, {format_count(len(files), 'run')}" for name, files in _named(found)]
+    sides = [f"{name}: {_commits(files)}, {counted(len(files), 'run')}" for name, files in _named(found)]
     if found.judged and all(row.change.is_exact for row in found.judged):
         return [*sides, "Virtual time is exact: any change of any metric counts."]
     looks = "" if method.num_looks == 1 else f" × {method.num_looks} looks"
@@ -122,11 +123,6 @@ def _named(found: Comparison) -> tuple[tuple[str, Sequence[ResultFile]], ...]:
 def _commits(files: Sequence[ResultFile]) -> str:
     commits = dict.fromkeys(file.commit[:12] + ("-dirty" if file.commit.endswith("-dirty") else "") for file in files)
     return ", ".join(commit or "no commit" for commit in commits)
-
-
-def format_count(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def changed_cases(found: Comparison) -> list[tuple[str, list[str]]]:

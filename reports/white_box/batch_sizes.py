@@ -18,11 +18,11 @@ from reports.white_box.style import (
     SMALL_PT,
     literal,
     new_figure,
-    plural,
     shortened,
     styled,
     text_width_pt,
 )
+from reports.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +104,8 @@ def _draw_panel(
     lengths = [length for _, length in queue]
     axes.step([*times_ms, end_ms], [*lengths, lengths[-1]], where="post", color=QUEUE_COLOR, linewidth=0.8, zorder=4)
     caption = (
-        f"  {plural(run.summary.num_forwards, 'forward')}, {run.summary.batch_size_mean:.3g} requests each on average; "
+        f"  {counted(run.summary.num_forwards, 'forward')}, "
+        f"{run.summary.batch_size_mean:.3g} requests each on average; "
         f"queue at most {max(lengths)}; total {run.summary.total_ns / 1e6:,.0f} ms"
     )
     room_pt = (WIDTH_IN - LEFT_IN - RIGHT_IN) * POINTS_PER_INCH - text_width_pt(caption, NAME_PT) - 8

@@ -51,11 +51,6 @@ def new_figure(width_in: float, height_in: float) -> Figure:
     return figure
 
 
-def plural(number: int, word: str) -> str:
-    """Return a number with its word."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
 @lru_cache(maxsize=4096)
 def text_width_pt(text: str, size_pt: float) -> float:
     """Return how wide a text is, in points."""

@@ -33,11 +33,11 @@ from reports.white_box.style import (
     LABEL_PT,
     POINTS_PER_INCH,
     literal,
-    plural,
     shortened,
     styled,
     text_width_pt,
 )
+from reports.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,7 +152,7 @@ def _subtitle(timeline: Timeline, workload: Workload, canvas: Canvas) -> str:
     shares = split_gpu_time(timeline, workload)
     least_ns = max(1.0, SEEN_SHARE * sum(shares.values()))
     parts = [
-        f"{plural(len(workload.requests), 'request')}, {plural(summary.num_forwards, 'forward')}",
+        f"{counted(len(workload.requests), 'request')}, {counted(summary.num_forwards, 'forward')}",
         f"total {in_ms(summary.total_ns)} ms",
         f"mean TTFT {in_ms(summary.ttft_mean_ns)} ms",
         "GPU " + ", ".join(f"{c.value} {in_ms(ns)} ms" for c in GpuCause if (ns := shares.get(c, 0)) >= least_ns),
