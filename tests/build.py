@@ -15,6 +15,7 @@ from impl.engine import Engine
 from impl.experiment import Result, Scenario, run
 from impl.ledger import Outcome
 from impl.machines import Machine, VirtualMachine
+from impl.runtime.threads import ThreadRuntime
 from impl.timeline import PRE, Delivery, LockWait, Span, Taken, Timeline
 from impl.workload import Workload, burst
 
@@ -51,6 +52,12 @@ def attempt(
 ) -> Result:
     """Run a scheduler, on the virtual device unless told otherwise."""
     return run(scheduler, served or scenario(), machine or VirtualMachine())
+
+
+def play(main: Callable[[ThreadRuntime], None], *, stall_s: float = 30) -> None:
+    """Run `main` in real time, as the thread "scheduler"."""
+    runtime = ThreadRuntime()
+    runtime.run(lambda: main(runtime), progress=lambda: 0, stall_s=stall_s)
 
 
 def batch(batch_id: int = 0, *, size: int = 1, num_tokens: int | None = None, is_prefill: bool = True) -> Batch:

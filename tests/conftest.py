@@ -1,9 +1,12 @@
-"""Settings of the property tests (the same examples in every run, unless other ones are asked for); the small suite."""
+"""Shared fixtures, and settings of the property tests: the same examples in every run, unless others are asked for."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +47,15 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def suite(template: Path, tmp_path: Path) -> Path:
     """A copy of the template that a test may change."""
     return Path(shutil.copytree(template, tmp_path / "suite"))
+
+
+@pytest.fixture
+def no_threads_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test after which threads of its run are still there."""
+    monkeypatch.setattr("impl.runtime.threads.JOIN_S", 0.5)
+    before = set(threading.enumerate())
+    yield
+    deadline_s = time.monotonic() + 5
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not left, f"left behind: {left}"

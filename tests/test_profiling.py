@@ -27,6 +27,17 @@ def test_tests_marked_profiler_come_last(suite: Path, order: tuple[str, ...]) ->
     assert passed[-1].endswith("test_early")
 
 
+def test_sw_does_not_pass_over_profiler_tests_that_have_not_run(suite: Path) -> None:
+    test = "import pytest\n\n@pytest.mark.profiler\ndef test_early(): assert False\n"
+    (suite / "perf" / "test_a_first_file.py").write_text(test)
+    (suite / "perf" / "test_z.py").write_text("def test_z(): assert False\n")
+    run(suite, "--sw")
+    (suite / "perf" / "test_z.py").write_text("def test_z(): pass\n")
+    status, output = run(suite, "--sw")
+    assert status == pytest.ExitCode.INTERRUPTED, "as --sw ends at a failure"
+    assert "test_early" in output
+
+
 def test_all_of_the_suites_tests_that_record_with_cupti_are_marked() -> None:
     for path in (ROOT / "perf").glob("test_*.py"):
         text = path.read_text()
