@@ -12,8 +12,14 @@ from impl.costs import BatchTime
 
 WINDOW = 64
 """Finished forwards that an estimate rests on."""
-MARGIN_WINDOW = 8
+MARGIN_WINDOW = 16
 """Timed batches that set the margin."""
+NUM_DEVIATIONS = 6
+"""Median absolute deviations between the margin and what a batch needs in the middle.
+
+A late batch leaves a bubble that all later requests wait for; an early one leaves a few requests to the next batch and
+is shorter by them. So late costs more, and the margin is wide: of normally distributed needs one in 40,000 exceeds it.
+"""
 FIRST_MARGIN = 0.05
 """Margin, as a share of the host's time, until a few batches have been timed."""
 NUM_FIRST_TIMED = 3
@@ -111,8 +117,8 @@ class _Closed:
     batch: Batch
     closed_ns: int
     handed_ns: int
-    margin_ns: int | None
-    """The margin with which it was timed; None if it was not, or if it had to wait for requests."""
+    due_ns: int | None
+    """When closing it without a margin was due; None if it was not timed, or if it had to wait for requests."""
 
 
 class Pacer:
@@ -133,7 +139,8 @@ class Pacer:
         """From closing a batch until its launch returned."""
         self._launch_ns = 0
         """The part of it that the launch took, the last time."""
-        self._is_timed = False
+        self._due_ns: int | None = None
+        """When closing the next batch is due, without the margin."""
         self._needed_ns: deque[int] = deque(maxlen=MARGIN_WINDOW)
 
     @property
@@ -143,13 +150,15 @@ class Pacer:
 
     @property
     def margin_ns(self) -> int:
-        """By how much batches are closed earlier than estimated: what all recent ones but the worst needed.
+        """By how much batches are closed earlier than estimated: what the middle one needed, and their spread.
 
-        One hold-up of the host would otherwise make the next batches smaller for nothing.
+        Both are medians: one hold-up of the host does not make the next batches smaller.
         """
         if len(self._needed_ns) < NUM_FIRST_TIMED:
             return round(FIRST_MARGIN * median_low(self._host_ns)) if self._host_ns else 0
-        return max(0, sorted(self._needed_ns)[-2])
+        middle_ns = median_low(self._needed_ns)
+        deviation_ns = median_low(abs(needed_ns - middle_ns) for needed_ns in self._needed_ns)
+        return max(0, middle_ns + NUM_DEVIATIONS * deviation_ns)
 
     def close_ns(self) -> int | None:
         """Return when to close the next batch, while one forward runs; None before anything is known.
@@ -158,27 +167,28 @@ class Pacer:
         """
         running = self._in_flight[0]
         forward_ns = self._forward_time(running.batch)
-        self._is_timed = forward_ns is not None and len(self._host_ns) > 0
-        if forward_ns is None or not self._is_timed:
+        if forward_ns is None or not self._host_ns:
             return None
         start_ns = max(self._last_end_ns, running.handed_ns + self._launch_ns)
-        return start_ns + forward_ns - median_low(self._host_ns) - self.margin_ns
+        self._due_ns = start_ns + forward_ns - median_low(self._host_ns)
+        return self._due_ns - self.margin_ns
 
     def handed(self, batch: Batch, *, asked_ns: int, closed_ns: int, now_ns: int) -> None:
         """Note that a batch goes to the launch now; it was asked for at `asked_ns` and closed at `closed_ns`."""
         had_to_wait = closed_ns - asked_ns > MAX_CLOSING_NS
-        margin_ns = self.margin_ns if self._is_timed and not had_to_wait else None
-        self._in_flight.append(_Closed(batch, closed_ns, now_ns, margin_ns))
-        self._is_timed = False
+        self._in_flight.append(_Closed(batch, closed_ns, now_ns, None if had_to_wait else self._due_ns))
+        self._due_ns = None
 
     def finished(self, flight: Flight) -> None:
         """Learn from the oldest forward in flight, which has ended."""
         closed = self._in_flight.popleft()
         start_ns, end_ns, _ = flight.times()
-        if closed.margin_ns is not None:
+        if closed.due_ns is not None:
             is_late = flight.launched_ns >= self._last_end_ns
             late_ns = (start_ns if is_late else flight.launched_ns) - self._last_end_ns
-            self._needed_ns.append(closed.margin_ns + late_ns)
+            # Not the margin it was closed with: a batch that could not be closed that early would raise the next
+            # margins, which could be kept even less, without end.
+            self._needed_ns.append(closed.due_ns - closed.closed_ns + late_ns)
         self._host_ns.append(flight.launched_ns - closed.closed_ns)
         self._launch_ns = flight.launched_ns - closed.handed_ns
         self._last_end_ns = end_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -90,11 +91,12 @@ def test_an_estimate_is_a_whole_number_of_nanoseconds_and_not_negative(seen: lis
         assert found >= 0
 
 
-def test_the_close_time_is_the_expected_end_less_the_hosts_time() -> None:
-    def flown(of: Batch, launched_ns: int, start_ns: int, end_ns: int) -> Flight:
-        times = ForwardTimes(start_ns, end_ns, end_ns)
-        return Flight(of, launched_ns, None, "engine", read_times=lambda: times)
+def flown(of: Batch, launched_ns: int, start_ns: int, end_ns: int) -> Flight:
+    times = ForwardTimes(start_ns, end_ns, end_ns)
+    return Flight(of, launched_ns, None, "engine", read_times=lambda: times)
 
+
+def test_the_close_time_is_the_expected_end_less_the_hosts_time() -> None:
     pacer = Pacer()
     first, second = batch(0), batch(1)
     pacer.handed(first, asked_ns=0, closed_ns=0, now_ns=3 * MS)
@@ -105,6 +107,70 @@ def test_the_close_time_is_the_expected_end_less_the_hosts_time() -> None:
     pacer.handed(second, asked_ns=54 * MS, closed_ns=54 * MS, now_ns=57 * MS)
     # Launched at 58, it ends at 108; closing and launching the next takes 4.
     assert pacer.close_ns() == pytest.approx(104 * MS - pacer.margin_ns, rel=0.001)
+
+
+@dataclass(frozen=True)
+class Flown:
+    """A batch whose forward takes as long as all others; launching it takes the last millisecond of the host's time."""
+
+    closed_ns: int
+    launched_ns: int
+    start_ns: int
+    end_ns: int
+
+    def hand_to(self, pacer: Pacer) -> None:
+        pacer.handed(batch(), asked_ns=self.closed_ns, closed_ns=self.closed_ns, now_ns=self.launched_ns - MS)
+
+    def finish(self, pacer: Pacer) -> None:
+        pacer.finished(flown(batch(), self.launched_ns, self.start_ns, self.end_ns))
+
+
+def paced(forward_ns: int, late_ns: list[int]) -> Pacer:
+    """Return a pacer that has timed a batch for each time by which the host, which takes 4 ms, took longer.
+
+    Each batch is closed when the pacer says, or at once if that is over, as the running forward starts.
+    """
+    pacer = Pacer()
+    running = Flown(0, 4 * MS, 4 * MS, 4 * MS + forward_ns)
+    running.hand_to(pacer)
+    running.finish(pacer)
+    running = Flown(
+        running.end_ns, running.end_ns + 4 * MS, running.end_ns + 4 * MS, running.end_ns + 4 * MS + forward_ns
+    )
+    running.hand_to(pacer)
+    for late in late_ns:
+        close_ns = pacer.close_ns()
+        assert close_ns is not None
+        closed_ns = max(running.start_ns, close_ns)
+        launched_ns = closed_ns + 4 * MS + late
+        start_ns = max(running.end_ns, launched_ns)
+        queued = Flown(closed_ns, launched_ns, start_ns, start_ns + forward_ns)
+        queued.hand_to(pacer)
+        running.finish(pacer)
+        running = queued
+    running.finish(pacer)
+    return pacer
+
+
+US = 1_000
+UNSTEADY = [0, 50 * US, 100 * US] * 7
+"""Against the usual 50 µs a batch needs -50, 0 or 50 µs: 0 in the middle, and 50 from there."""
+
+
+@pytest.mark.parametrize(("late_ns", "expected_ns"), [([100 * US] * 21, 0), (UNSTEADY, 300 * US)])
+def test_the_margin_is_what_batches_need_in_the_middle_and_six_deviations(late_ns: list[int], expected_ns: int) -> None:
+    assert paced(50 * MS, late_ns).margin_ns == expected_ns
+
+
+@pytest.mark.parametrize("hold_up_ns", [5 * MS, 10**12])
+def test_one_hold_up_of_the_host_does_not_make_batches_smaller(hold_up_ns: int) -> None:
+    assert paced(50 * MS, [*UNSTEADY, hold_up_ns]).margin_ns == 300 * US
+
+
+@pytest.mark.parametrize("forward_ns", [MS, 3 * MS])
+def test_bubbles_that_no_margin_could_avert_do_not_raise_it(forward_ns: int) -> None:
+    """Where a forward is shorter than the host's time every launch is late, however early its batch was closed."""
+    assert paced(forward_ns, UNSTEADY * 10).margin_ns <= 300 * US
 
 
 def alternating() -> BatchTime:
