@@ -24,13 +24,7 @@ NOISY = {
     ("low_qps", "normal"): (0.01, 0.12),
     ("low_qps", "overlap"): (0.01, 0.12),
     ("low_qps", "overlap_just_in_time"): (0.02, 0.15),
-    # The margin of just-in-time, 0.1 ms or more in real time, makes TTFT longer; virtual time needs none.
-    ("dynamic_batching", "overlap_just_in_time"): (0.01, 0.03),
-    ("just_in_time", "overlap_just_in_time"): (0.01, 0.03),
-    ("just_in_time", "overlap_just_in_time_oracle"): (0.01, 0.03),
-    ("just_in_time_growing", "overlap_just_in_time"): (0.01, 0.03),
-    ("just_in_time_learning", "overlap_just_in_time"): (0.01, 0.03),
-    ("just_in_time_learning", "overlap_just_in_time_oracle"): (0.01, 0.03),
+    # Virtual time has no delays: its just-in-time needs no margin, and no batch of it is ever late.
     ("high_qps", "overlap_just_in_time"): (0.02, 0.03),
 }
 """Cases with wider bounds, and why."""

@@ -8,7 +8,7 @@ much added to its stages. Literal forwards take what they take; there their meas
 
 Whether a request makes or misses a batch depends on microseconds. A calibration knows a stage only to tens of them, as
 it has one batch size. So the virtual device runs several times, with forward and post shorter or longer by up to that
-much, and predicts the mean.
+much, and predicts the median: one batch more or less in a few of these runs does not count.
 """
 
 from __future__ import annotations
@@ -197,15 +197,16 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
         if calibration not in calibrated:
             calibrator, batch_size = calibration
             calibrated[calibration] = measure_overheads(machine, SCHEDULERS[calibrator], scenario, batch_size)
-        simulated = [
-            _simulate(calibrated[calibration], offset_ns, schedulers[name], scenario) for offset_ns in OFFSETS_NS
-        ]
+        throughputs_rps, ttfts_ns = zip(
+            *(_simulate(calibrated[calibration], offset_ns, schedulers[name], scenario) for offset_ns in OFFSETS_NS),
+            strict=True,
+        )
         found.append(
             Prediction(
                 name,
-                fmean(throughput_rps for throughput_rps, _ in simulated),
+                median(throughputs_rps),
                 fmean(rounds.metric("throughput_rps", name)),
-                fmean(ttft_ns for _, ttft_ns in simulated),
+                median(ttfts_ns),
                 fmean(rounds.metric("ttft_mean_ns", name)),
             )
         )

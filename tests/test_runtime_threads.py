@@ -132,6 +132,25 @@ def test_a_stall_is_judged_against_the_longest_stage(quick_stall: None) -> None:
     attempt(normal, scenario(burst(1), costs=stages(1, 400, 1)), CpuMachine())
 
 
+def held_up(engine: Engine) -> None:
+    """Serve like `normal`, but 0.8 s late: kernels replayed by a profiler take long, whatever they usually take."""
+    time.sleep(0.8)
+    normal(engine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", [None, "NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN"])
+def test_a_launch_held_up_by_ncu_or_compute_sanitizer_is_no_stall(
+    tool: str | None, quick_stall: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tool is None:
+        with pytest.raises(Stalled):
+            attempt(held_up, machine=CpuMachine())
+    else:
+        monkeypatch.setenv(tool, "/opt/nvidia")
+        attempt(held_up, machine=CpuMachine())
+
+
 def interrupt_caller() -> None:
     time.sleep(0.05)  # by then it waits for this thread
     _thread.interrupt_main()
