@@ -8,6 +8,7 @@ be kept, as long as the others go on and the GPU does not wait at all.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -143,12 +144,10 @@ class _Run:
             return Finding.NO_REQUESTS, None
         if _is_between(pre, post, launch):
             return Finding.POST_FIRST, post
-        taken_ns = max(
-            self._worked_ns(threads, before.start_ns, before.end_ns)
-            + self._waited_for_copies_ns(threads, before.start_ns, before.end_ns)
-            for threads in (frozenset((pre.lane, launch.lane)), frozenset((post.lane,)))
-        )
-        return Finding.HELD_BACK if taken_ns < forward_ns - near_ns else Finding.CPU_LONGER, None
+        spare_ns = self._spare_ns(own, last, before.start_ns, before.end_ns)
+        # What is spared between stages, as one thread wakes another, is no reason for a gap many times as long.
+        is_held_back = spare_ns > near_ns and self._spare_ns(own, last, before.start_ns, after.start_ns) > gap_ns / 2
+        return Finding.HELD_BACK if is_held_back else Finding.CPU_LONGER, None
 
     def _inside_launch(
         self, launch: Span, before: Span, after: Span, near_ns: float
@@ -164,7 +163,9 @@ class _Run:
         is_back_to_back = launch.end_ns > after.start_ns and after.start_ns - before.end_ns < BACK_TO_BACK_NS
         if launch.end_ns <= before.end_ns + near_ns and not is_back_to_back:
             return Finding.BLOCKING_COPY, launch
-        if launch.end_ns <= after.start_ns:  # the forward began when the launch was over: it was work, not waiting
+        # A GPU that was idle had room in its queue: the launch was work until the forward began, which it does on the
+        # first of its kernels.
+        if not is_back_to_back and launch.end_ns <= after.start_ns + max(near_ns, CLOCK_NS):
             return Finding.CPU_LONGER, None
         return Finding.QUEUE_FULL, launch
 
@@ -177,6 +178,13 @@ class _Run:
             only_launches = all(span.lane != launch.lane for span in others)
             self._others[launch.lane] = Lane(united(others) if only_launches else [])
         return self._others[launch.lane].covered_ns(launch.start_ns, launch.end_ns) > 0
+
+    def _spare_ns(self, own: Mapping[str, Span], last: Mapping[str, Span], start_ns: int, end_ns: int) -> int:
+        """Return for how long in a stretch the busier of those who prepare and those who deliver had nothing to do."""
+        return (end_ns - start_ns) - max(
+            self._worked_ns(threads, start_ns, end_ns) + self._waited_for_copies_ns(threads, start_ns, end_ns)
+            for threads in (frozenset((own[PRE].lane, own[LAUNCH].lane)), frozenset((last[POST].lane,)))
+        )
 
     def _worked_ns(self, threads: frozenset[str], start_ns: int, end_ns: int) -> int:
         """Return for how long in a stretch any of the threads did something else than wait."""

@@ -61,7 +61,8 @@ NO_REQUESTS = Diagnosis(Finding.NO_REQUESTS, 0, 0, None)
         (200, 1150, 1160, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
         (200, 1151, 1160, one(Finding.CPU_LONGER)),  # it only worked for longer
         (200, 1160, 1160, one(Finding.CPU_LONGER)),
-        (200, 1161, 1160, one(Finding.QUEUE_FULL, "scheduler.py:launch")),
+        (200, 1210, 1160, one(Finding.CPU_LONGER)),  # the GPU was idle: its queue had room until the forward began
+        (200, 1211, 1160, one(Finding.QUEUE_FULL, "scheduler.py:launch")),
         (200, 1120, 1109, one(Finding.QUEUE_FULL, "scheduler.py:launch")),  # back to back: it had been enqueued
         (200, 1120, 1110, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
         (200, 1109, 1109, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
@@ -269,6 +270,18 @@ def test_a_host_that_works_for_a_whole_forward_is_not_held_back(
     """The forward goes on until 1100, and so does pre; with 950 of work while it runs the host had no time left."""
     late = found((preparing, pre_start, 1100), ("scheduler", 1160, 1170), 1170, post=("scheduler", 1170, 1300))
     assert late == one(finding)
+
+
+@pytest.mark.parametrize(("worked_until", "finding"), [(800, Finding.CPU_LONGER), (799, Finding.HELD_BACK)])
+def test_time_to_spare_is_to_blame_only_for_most_of_the_gap(worked_until: int, finding: Finding) -> None:
+    """The launch works through a gap of 400, and the host had 200 to spare before: twice as early is not early enough."""
+    late = found(("scheduler", 100, worked_until + 100), ("scheduler", 1100, 1500), 1500)
+    assert late == one(finding)
+
+
+def test_idling_in_the_gap_counts_as_time_to_spare() -> None:
+    """With 100 to spare before the gap, and nothing done in most of it."""
+    assert found(("scheduler", 200, 1100), ("scheduler", 1490, 1500), 1500) == one(Finding.HELD_BACK)
 
 
 def test_work_in_the_gap_alone_is_no_excuse() -> None:
