@@ -13,18 +13,10 @@ from impl.costs import BatchTime
 WINDOW = 64
 """Finished forwards that an estimate rests on."""
 MARGIN_WINDOW = 16
-"""Timed batches that set the margin."""
-NUM_DEVIATIONS = 6
-"""Median absolute deviations between the margin and what a batch needs in the middle.
-
-A late batch leaves a bubble that all later requests wait for; an early one leaves a few requests to the next batch and
-is shorter by them. So late costs more, and the margin is wide: of normally distributed needs one in 40,000 exceeds it.
-"""
+"""Batches that set the margin."""
 FIRST_MARGIN = 0.05
 """Margin, as a share of the host's time, until a few batches have been timed."""
 NUM_FIRST_TIMED = 3
-MAX_CLOSING_NS = 1_000_000
-"""A batch that takes longer to close had to wait for requests; its timing says nothing about the estimates."""
 SIZE_PENALTY = 1e-3
 """Ridge penalty on the slope per request: without evidence for a slope, a forward's time counts as constant."""
 TOKENS_PENALTY = 4.0
@@ -118,7 +110,7 @@ class _Closed:
     closed_ns: int
     handed_ns: int
     due_ns: int | None
-    """When closing it without a margin was due; None if it was not timed, or if it had to wait for requests."""
+    """When closing it without a margin was due; None if nothing was known yet."""
 
 
 class Pacer:
@@ -136,7 +128,7 @@ class Pacer:
         self._in_flight: deque[_Closed] = deque()
         self._last_end_ns = 0
         self._host_ns: deque[int] = deque(maxlen=MARGIN_WINDOW)
-        """From closing a batch until its launch returned."""
+        """From closing a batch until the GPU could start it."""
         self._launch_ns = 0
         """The part of it that the launch took, the last time."""
         self._due_ns: int | None = None
@@ -150,15 +142,14 @@ class Pacer:
 
     @property
     def margin_ns(self) -> int:
-        """By how much batches are closed earlier than estimated: what the middle one needed, and their spread.
+        """By how much batches are closed earlier than estimated: enough for seven of eight recent ones.
 
-        Both are medians: one hold-up of the host does not make the next batches smaller.
+        Enough for all would make them smaller for the sake of a few hold-ups of the host. Below 0 where estimates are
+        too short.
         """
         if len(self._needed_ns) < NUM_FIRST_TIMED:
             return round(FIRST_MARGIN * median_low(self._host_ns)) if self._host_ns else 0
-        middle_ns = median_low(self._needed_ns)
-        deviation_ns = median_low(abs(needed_ns - middle_ns) for needed_ns in self._needed_ns)
-        return max(0, middle_ns + NUM_DEVIATIONS * deviation_ns)
+        return sorted(self._needed_ns)[-1 - len(self._needed_ns) // 8]
 
     def close_ns(self) -> int | None:
         """Return when to close the next batch, while one forward runs; None before anything is known.
@@ -173,23 +164,22 @@ class Pacer:
         self._due_ns = start_ns + forward_ns - median_low(self._host_ns)
         return self._due_ns - self.margin_ns
 
-    def handed(self, batch: Batch, *, asked_ns: int, closed_ns: int, now_ns: int) -> None:
-        """Note that a batch goes to the launch now; it was asked for at `asked_ns` and closed at `closed_ns`."""
-        had_to_wait = closed_ns - asked_ns > MAX_CLOSING_NS
-        self._in_flight.append(_Closed(batch, closed_ns, now_ns, None if had_to_wait else self._due_ns))
+    def handed(self, batch: Batch, *, closed_ns: int, now_ns: int) -> None:
+        """Note that a batch, closed at `closed_ns`, goes to the launch now."""
+        self._in_flight.append(_Closed(batch, closed_ns, now_ns, self._due_ns))
         self._due_ns = None
 
     def finished(self, flight: Flight) -> None:
         """Learn from the oldest forward in flight, which has ended."""
         closed = self._in_flight.popleft()
         start_ns, end_ns, _ = flight.times()
+        is_late = flight.launched_ns >= self._last_end_ns
+        ready_ns = start_ns if is_late else flight.launched_ns  # an idle GPU starts before the launch returns
         if closed.due_ns is not None:
-            is_late = flight.launched_ns >= self._last_end_ns
-            late_ns = (start_ns if is_late else flight.launched_ns) - self._last_end_ns
-            # Not the margin it was closed with: a batch that could not be closed that early would raise the next
-            # margins, which could be kept even less, without end.
-            self._needed_ns.append(closed.due_ns - closed.closed_ns + late_ns)
-        self._host_ns.append(flight.launched_ns - closed.closed_ns)
-        self._launch_ns = flight.launched_ns - closed.handed_ns
+            # Not what it missed on top of the margin it was closed with: a batch that could not be closed that early
+            # would raise the next margins, which could be kept even less, without end.
+            self._needed_ns.append(closed.due_ns - closed.closed_ns + ready_ns - self._last_end_ns)
+        self._host_ns.append(ready_ns - closed.closed_ns)
+        self._launch_ns = ready_ns - closed.handed_ns
         self._last_end_ns = end_ns
         self._learned.observe(closed.batch, end_ns - start_ns)

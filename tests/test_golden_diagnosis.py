@@ -274,7 +274,7 @@ def test_a_host_that_works_for_a_whole_forward_is_not_held_back(
 
 @pytest.mark.parametrize(("worked_until", "finding"), [(800, Finding.CPU_LONGER), (799, Finding.HELD_BACK)])
 def test_time_to_spare_is_to_blame_only_for_most_of_the_gap(worked_until: int, finding: Finding) -> None:
-    """The launch works through a gap of 400, and the host had 200 to spare before: twice as early is not early enough."""
+    """The launch works through a gap of 400, and the host had 200 to spare before."""
     late = found(("scheduler", 100, worked_until + 100), ("scheduler", 1100, 1500), 1500)
     assert late == one(finding)
 

@@ -17,6 +17,7 @@ from impl.machines import VirtualMachine
 from impl.runtime.virtual import VirtualRuntime
 from impl.schedulers import SCHEDULERS
 from impl.workload import burst, poisson
+from perf.test_prediction import NOISY, PREDICTED
 from reports.measure import Rounds, measure_rounds
 from reports.prediction import OFFSETS_NS, Prediction, measure_overheads, misses, predict
 from reports.verdict import uncertainty
@@ -78,14 +79,22 @@ def test_what_is_predicted_is_the_median_over_shifted_forwards_and_posts(monkeyp
         costs = found.apply(served).costs
         forward, post = (replace(cost, fixed_ns=cost.fixed_ns + offset_ns) for cost in (costs.forward, costs.post))
         shifted = replace(found.apply(served), costs=replace(costs, forward=forward, post=post))
-        alone.append(run(SCHEDULERS["normal"], shifted, found.machine()).metrics.summary.ttft_mean_ns)
+        alone.append(run(SCHEDULERS["normal"], shifted, found.machine()).metrics.summary)
     monkeypatch.setattr("reports.prediction.measure_overheads", lambda *arguments: found)
     [predicted] = [each for each in predict(rounds, SCHEDULERS, SlowMachine()) if each.scheduler == "normal"]
-    assert len(set(alone)) == len(OFFSETS_NS) == 9
     assert min(OFFSETS_NS) == -max(OFFSETS_NS) < 0
-    assert predicted.ttft_ns == median(alone) != pytest.approx(fmean(alone), rel=1e-6)
+    for told, each in (
+        (predicted.ttft_ns, [summary.ttft_mean_ns for summary in alone]),
+        (predicted.throughput_rps, [summary.throughput_rps or 0.0 for summary in alone]),
+    ):
+        assert len(set(each)) == len(OFFSETS_NS) == 9
+        assert told == median(each) != pytest.approx(fmean(each), rel=1e-6)
     for each in predict(rounds, SCHEDULERS, SlowMachine()):
         assert each.throughput_error == pytest.approx(0, abs=0.01)
+
+
+def test_every_case_with_wider_bounds_is_one() -> None:
+    assert NOISY.keys() <= {(experiment.id, name) for experiment in PREDICTED for name in experiment.schedulers}
 
 
 def prediction(throughput_error: float, ttft_error: float) -> tuple[Prediction, Rounds]:

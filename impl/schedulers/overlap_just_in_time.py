@@ -25,13 +25,12 @@ def overlap_just_in_time(engine: Engine, *, forward_time: BatchTime | None = Non
     pacer = Pacer(forward_time)
     while True:
         await_close_time(engine, pacer, arrived)
-        asked_ns = engine.now_ns()
         batch = engine.next_batch()
         if batch is None:
             break
         closed_ns = engine.now_ns()
         engine.pre(batch, prepare)
-        pacer.handed(batch, asked_ns=asked_ns, closed_ns=closed_ns, now_ns=engine.now_ns())
+        pacer.handed(batch, closed_ns=closed_ns, now_ns=engine.now_ns())
         to_launch.put(batch)
     to_launch.close()
 
