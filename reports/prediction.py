@@ -14,7 +14,7 @@ much, and predicts the median: one batch more or less in a few of these runs doe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -165,8 +165,12 @@ class Prediction:
     scheduler: str
     throughput_rps: float
     throughput_measured_rps: float
+    throughput_spread: float
+    """Half the range of the shifted runs, relative to what is predicted; what the prediction is itself uncertain by."""
     ttft_ns: float
     ttft_measured_ns: float
+    ttft_spread: float
+    """The same for mean TTFT."""
 
     @property
     def throughput_error(self) -> float:
@@ -206,8 +210,10 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
                 name,
                 median(throughputs_rps),
                 fmean(rounds.metric("throughput_rps", name)),
+                _spread(throughputs_rps),
                 median(ttfts_ns),
                 fmean(rounds.metric("ttft_mean_ns", name)),
+                _spread(ttfts_ns),
             )
         )
     return found
@@ -221,21 +227,28 @@ def _simulate(overheads: Overheads, offset_ns: int, scheduler: Scheduler, scenar
     return summary.throughput_rps, summary.ttft_mean_ns
 
 
+def _spread(values: Sequence[float]) -> float:
+    return (max(values) - min(values)) / 2 / median(values)
+
+
 def misses(prediction: Prediction, rounds: Rounds, allowed: tuple[float, float]) -> list[str]:
     """Return in words where a prediction is further off than allowed.
 
-    The measured mean is itself uncertain: half its 95 % interval, relative to it, is allowed too, but at most twice the
-    bound in all.
+    Both are uncertain: half of the measured mean's 95 % interval is allowed too, and half the range of the shifted
+    runs, but at most twice the bound in all.
 
     Args:
         prediction: of one scheduler.
         rounds: that it was compared with.
         allowed: relative errors of throughput and mean TTFT.
     """
-    errors = {"throughput_rps": prediction.throughput_error, "ttft_mean_ns": prediction.ttft_error}
+    errors = {
+        "throughput_rps": (prediction.throughput_error, prediction.throughput_spread),
+        "ttft_mean_ns": (prediction.ttft_error, prediction.ttft_spread),
+    }
     found = []
-    for (metric, error), bound in zip(errors.items(), allowed, strict=True):
-        limit = bound + min(bound, uncertainty(rounds.metric(metric, prediction.scheduler)))
+    for (metric, (error, spread)), bound in zip(errors.items(), allowed, strict=True):
+        limit = bound + min(bound, uncertainty(rounds.metric(metric, prediction.scheduler)) + spread)
         if abs(error) > limit:
             found.append(f"{metric} of {prediction.scheduler}: {error:+.2%}, allowed ±{limit:.2%}")
     return found

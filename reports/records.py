@@ -69,7 +69,9 @@ class PredictionRecord(Record):
     device: str
     throughput_rps: float
     throughput_measured_rps: float
+    throughput_spread: float
     throughput_error: float
     ttft_ns: float
     ttft_measured_ns: float
+    ttft_spread: float
     ttft_error: float

@@ -83,12 +83,13 @@ def test_what_is_predicted_is_the_median_over_shifted_forwards_and_posts(monkeyp
     monkeypatch.setattr("reports.prediction.measure_overheads", lambda *arguments: found)
     [predicted] = [each for each in predict(rounds, SCHEDULERS, SlowMachine()) if each.scheduler == "normal"]
     assert min(OFFSETS_NS) == -max(OFFSETS_NS) < 0
-    for told, each in (
-        (predicted.ttft_ns, [summary.ttft_mean_ns for summary in alone]),
-        (predicted.throughput_rps, [summary.throughput_rps or 0.0 for summary in alone]),
+    for told, spread, each in (
+        (predicted.ttft_ns, predicted.ttft_spread, [summary.ttft_mean_ns for summary in alone]),
+        (predicted.throughput_rps, predicted.throughput_spread, [summary.throughput_rps or 0.0 for summary in alone]),
     ):
         assert len(set(each)) == len(OFFSETS_NS) == 9
         assert told == median(each) != pytest.approx(fmean(each), rel=1e-6)
+        assert spread == pytest.approx((max(each) - min(each)) / 2 / told)
     for each in predict(rounds, SCHEDULERS, SlowMachine()):
         assert each.throughput_error == pytest.approx(0, abs=0.01)
 
@@ -101,7 +102,7 @@ def prediction(throughput_error: float, ttft_error: float) -> tuple[Prediction, 
     """Two rounds of `normal`, alike, and a prediction that is off by so much."""
     rounds = measured(scenario())
     throughput, ttft = rounds.metric("throughput_rps", "normal")[0], rounds.metric("ttft_mean_ns", "normal")[0]
-    off = Prediction("normal", throughput * (1 + throughput_error), throughput, ttft * (1 + ttft_error), ttft)
+    off = Prediction("normal", throughput * (1 + throughput_error), throughput, 0, ttft * (1 + ttft_error), ttft, 0)
     return off, rounds
 
 
@@ -129,6 +130,15 @@ def test_an_uncertain_mean_allows_more_but_not_more_than_twice_the_bound() -> No
     assert misses(off, spread(0), (0.01, 0.02))
     assert misses(off, spread(0.001), (0.01, 0.02)) == [], "±0.6 % on top"
     assert misses(prediction(0, 0.041)[0], spread(0.1), (0.01, 0.02)), "not ±64 %"
+
+
+def test_an_uncertain_prediction_may_be_further_off_but_not_by_more_than_twice_the_bound() -> None:
+    off, rounds = prediction(0.019, 0.039)
+    assert len(misses(off, rounds, (0.01, 0.02))) == 2
+    assert len(misses(replace(off, throughput_spread=0.0091), rounds, (0.01, 0.02))) == 1
+    assert misses(replace(off, throughput_spread=0.0091, ttft_spread=0.0191), rounds, (0.01, 0.02)) == []
+    far, rounds = prediction(0.021, 0.041)
+    assert len(misses(replace(far, throughput_spread=0.5, ttft_spread=0.5), rounds, (0.01, 0.02))) == 2
 
 
 def test_a_mean_is_as_uncertain_as_its_interval_is_wide() -> None:
