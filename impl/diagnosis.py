@@ -8,7 +8,6 @@ be kept, as long as the others go on and the GPU does not wait at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -25,6 +24,8 @@ CLOCK_NS = 20_000
 """By which times of the GPU and of the host may be apart where time is real."""
 BACK_TO_BACK_NS = 10_000
 """Forwards closer than this follow each other: behind a launch that blocked first, the host needs longer."""
+LAUNCH_NS = 100_000
+"""What the host needs at most for a launch behind something it waited for; the GPU is not idle for longer."""
 MAX_KEPT_SHARE = 0.75
 """Share of a forward for which a launch may keep the host while forwards run."""
 
@@ -44,7 +45,7 @@ class Finding(Enum):
     QUEUE_FULL = "off: the launch waits for room in the stream's queue (too many kernels)"
     LOCK = "off: the launching thread waits for the GIL"
     COPY = "off: the forward waits for a copy on its own stream (give copies a stream)"
-    HELD_BACK = "off: the next batch is prepared late: requests wait, the GPU idles, and the host had time before"
+    HELD_BACK = "off: the next batch is prepared late: requests wait, the GPU idles, and the host has time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +145,15 @@ class _Run:
             return Finding.NO_REQUESTS, None
         if _is_between(pre, post, launch):
             return Finding.POST_FIRST, post
-        spare_ns = self._spare_ns(own, last, before.start_ns, before.end_ns)
-        # What is spared between stages, as one thread wakes another, is no reason for a gap many times as long.
-        is_held_back = spare_ns > near_ns and self._spare_ns(own, last, before.start_ns, after.start_ns) > gap_ns / 2
+        taken_ns = max(
+            self._worked_ns(threads, before.start_ns, before.end_ns)
+            + self._waited_for_copies_ns(threads, before.start_ns, before.end_ns)
+            for threads in (frozenset((pre.lane, launch.lane)), frozenset((post.lane,)))
+        )
+        step_ns = Lane(united([pre, launch, post])).covered_ns(before.start_ns, after.start_ns)
+        # If all but a little of that time is the step's own work, to start at once would not have closed the gap.
+        is_idle = after.start_ns - before.start_ns - step_ns > gap_ns / 2
+        is_held_back = is_idle and taken_ns < forward_ns - near_ns
         return Finding.HELD_BACK if is_held_back else Finding.CPU_LONGER, None
 
     def _inside_launch(
@@ -163,9 +170,9 @@ class _Run:
         is_back_to_back = launch.end_ns > after.start_ns and after.start_ns - before.end_ns < BACK_TO_BACK_NS
         if launch.end_ns <= before.end_ns + near_ns and not is_back_to_back:
             return Finding.BLOCKING_COPY, launch
-        # A GPU that was idle had room in its queue: the launch was work until the forward began, which it does on the
-        # first of its kernels.
-        if not is_back_to_back and launch.end_ns <= after.start_ns + max(near_ns, CLOCK_NS):
+        # A GPU that was idle had room in its queue: the launch was work until the forward began, with its first kernel.
+        was_idle = after.start_ns - before.end_ns > max(near_ns, LAUNCH_NS)
+        if launch.end_ns <= after.start_ns + (max(near_ns, CLOCK_NS) if was_idle else 0):
             return Finding.CPU_LONGER, None
         return Finding.QUEUE_FULL, launch
 
@@ -178,13 +185,6 @@ class _Run:
             only_launches = all(span.lane != launch.lane for span in others)
             self._others[launch.lane] = Lane(united(others) if only_launches else [])
         return self._others[launch.lane].covered_ns(launch.start_ns, launch.end_ns) > 0
-
-    def _spare_ns(self, own: Mapping[str, Span], last: Mapping[str, Span], start_ns: int, end_ns: int) -> int:
-        """Return for how long in a stretch the busier of those who prepare and those who deliver had nothing to do."""
-        return (end_ns - start_ns) - max(
-            self._worked_ns(threads, start_ns, end_ns) + self._waited_for_copies_ns(threads, start_ns, end_ns)
-            for threads in (frozenset((own[PRE].lane, own[LAUNCH].lane)), frozenset((last[POST].lane,)))
-        )
 
     def _worked_ns(self, threads: frozenset[str], start_ns: int, end_ns: int) -> int:
         """Return for how long in a stretch any of the threads did something else than wait."""

@@ -30,10 +30,11 @@ STALL_FLOOR_S = 5.0
 STALL_FACTOR = 3
 """A run counts as stalled after the floor and this many times its longest expected silence."""
 STALL_FLOOR_UNDER_TOOL_S = 3600.0
-STOPPING_TOOLS = ("NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN")
-"""What ncu and compute-sanitizer set in the environment: they hold up a launch while they replay or check its kernels.
-ncu takes 0.3 s for each, and a forward may be 3,000.
+"""The floor under ncu and compute-sanitizer, which hold up a launch while they replay or check its kernels: ncu takes
+0.3 s for each, and a forward may be 3,000.
 """
+TOOL_VARIABLES = ("NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN")
+"""What they set in the environment of the program they run."""
 LARGEST_EXPECTED_BATCH = 64
 """Requests of a batch whose stages the stall time allows for."""
 
@@ -129,7 +130,7 @@ def _attempt(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Resu
 
 
 def _stall_floor_s(machine: Machine) -> float:
-    is_held_up = not machine.is_exact and any(os.environ.get(tool) for tool in STOPPING_TOOLS)
+    is_held_up = not machine.is_exact and any(os.environ.get(name) for name in TOOL_VARIABLES)
     return STALL_FLOOR_UNDER_TOOL_S if is_held_up else STALL_FLOOR_S
 
 

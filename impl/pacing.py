@@ -12,11 +12,13 @@ from impl.costs import BatchTime
 
 WINDOW = 64
 """Finished forwards that an estimate rests on."""
-MARGIN_WINDOW = 16
-"""Batches that set the margin."""
+HOST_WINDOW = 16
+"""Batches that set what the host is expected to take, and the margin."""
 FIRST_MARGIN = 0.05
 """Margin, as a share of the host's time, until a few batches have been timed."""
 NUM_FIRST_TIMED = 3
+IDLE_NS = 100_000
+"""A GPU that was busy starts its next forward sooner; so one that starts later was idle."""
 SIZE_PENALTY = 1e-3
 """Ridge penalty on the slope per request: without evidence for a slope, a forward's time counts as constant."""
 TOKENS_PENALTY = 4.0
@@ -127,13 +129,16 @@ class Pacer:
         self._forward_time = forward_time or self._learned
         self._in_flight: deque[_Closed] = deque()
         self._last_end_ns = 0
-        self._host_ns: deque[int] = deque(maxlen=MARGIN_WINDOW)
+        self._tail_ns = 0
+        """How long a launch goes on after an idle GPU has started its forward; below 0 if that starts afterwards."""
+        self._host_ns: deque[int] = deque(maxlen=HOST_WINDOW)
         """From closing a batch until the GPU could start it."""
         self._launch_ns = 0
         """The part of it that the launch took, the last time."""
         self._due_ns: int | None = None
         """When closing the next batch is due, without the margin."""
-        self._needed_ns: deque[int] = deque(maxlen=MARGIN_WINDOW)
+        self._needed_ns: deque[int] = deque(maxlen=HOST_WINDOW)
+        """With which margin each batch would have been ready just as the forward before it ended."""
 
     @property
     def num_in_flight(self) -> int:
@@ -144,8 +149,8 @@ class Pacer:
     def margin_ns(self) -> int:
         """By how much batches are closed earlier than estimated: enough for seven of eight recent ones.
 
-        Enough for all would make them smaller for the sake of a few hold-ups of the host. Below 0 where estimates are
-        too short.
+        Enough for all would make them smaller for the sake of a few hold-ups of the host. Below 0, batches are closed
+        later: where forwards are estimated too short.
         """
         if len(self._needed_ns) < NUM_FIRST_TIMED:
             return round(FIRST_MARGIN * median_low(self._host_ns)) if self._host_ns else 0
@@ -154,7 +159,8 @@ class Pacer:
     def close_ns(self) -> int | None:
         """Return when to close the next batch, while one forward runs; None before anything is known.
 
-        Then the next batch waits for its end, which costs one bubble and not a badly filled batch.
+        Where it is None the batch waits for the forward's end, which costs one bubble and not a badly filled batch.
+        When closing is due without the margin is remembered for `handed`.
         """
         running = self._in_flight[0]
         forward_ns = self._forward_time(running.batch)
@@ -173,11 +179,12 @@ class Pacer:
         """Learn from the oldest forward in flight, which has ended."""
         closed = self._in_flight.popleft()
         start_ns, end_ns, _ = flight.times()
-        is_late = flight.launched_ns >= self._last_end_ns
-        ready_ns = start_ns if is_late else flight.launched_ns  # an idle GPU starts before the launch returns
+        if start_ns - self._last_end_ns > IDLE_NS:
+            self._tail_ns = flight.launched_ns - start_ns
+        ready_ns = flight.launched_ns - self._tail_ns
         if closed.due_ns is not None:
-            # Not what it missed on top of the margin it was closed with: a batch that could not be closed that early
-            # would raise the next margins, which could be kept even less, without end.
+            # From when it was due, not from when its margin said: what a batch missed because it could not be closed
+            # that early is no need of a margin, and would raise the next ones without end.
             self._needed_ns.append(closed.due_ns - closed.closed_ns + ready_ns - self._last_end_ns)
         self._host_ns.append(ready_ns - closed.closed_ns)
         self._launch_ns = ready_ns - closed.handed_ns

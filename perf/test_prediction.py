@@ -24,7 +24,7 @@ NOISY = {
     ("low_qps", "normal"): (0.01, 0.12),
     ("low_qps", "overlap"): (0.01, 0.12),
     ("low_qps", "overlap_just_in_time"): (0.02, 0.15),
-    # Virtual time has no delays: its just-in-time needs no margin, and no batch of it is ever late.
+    # Virtual time has no delays, which just-in-time answers with a margin and with bubbles.
     ("high_qps", "overlap_just_in_time"): (0.02, 0.03),
 }
 """Cases with wider bounds, and why."""

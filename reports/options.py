@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reports.arguments import positive
-from reports.files import FileError, require_writable
+from reports.files import FileError, require_writable, require_writable_file
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -64,6 +64,7 @@ def require_consistent(config: pytest.Config) -> None:
     """
     _require_something_to_compare(config)
     _require_trace_folder(config.option)
+    _require_results_file(config.option)
     _require_one_process_for_real_devices(config)
 
 
@@ -79,6 +80,15 @@ def _require_trace_folder(option: argparse.Namespace) -> None:
         require_writable(option.trace_dir)  # before the run, not after it
     except FileError as error:
         raise pytest.UsageError(f"--trace-dir: {error}") from error
+
+
+def _require_results_file(option: argparse.Namespace) -> None:
+    if option.benchmark_json is None:
+        return
+    try:
+        require_writable_file(option.benchmark_json)  # pytest-benchmark opens it after the last test
+    except FileError as error:
+        raise pytest.UsageError(f"--benchmark-json: {error}") from error
 
 
 def _require_one_process_for_real_devices(config: pytest.Config) -> None:

@@ -166,7 +166,7 @@ class Prediction:
     throughput_rps: float
     throughput_measured_rps: float
     throughput_spread: float
-    """Half the range of the shifted runs, relative to what is predicted; what the prediction is itself uncertain by."""
+    """What the prediction is itself uncertain by: half the range of the shifted runs, relative to their median."""
     ttft_ns: float
     ttft_measured_ns: float
     ttft_spread: float

@@ -21,7 +21,7 @@ from impl.workload import burst
 from tests.build import MS
 
 FORWARD_MS = 100
-"""Long enough for a busy machine to be a third of it late."""
+"""So long that a busy machine may be 30 ms late."""
 SLACK_NS = {"virtual": 0, "cpu": 0, "cuda": 1 * MS}
 """How far a device's clock may be off the host's."""
 MACHINES: list[object] = [

@@ -146,14 +146,18 @@ def test_a_single_forward_is_nothing_to_overlap() -> None:
 def test_faults_are_named_in_real_time_too(
     experiment: Experiment, scheduler: str | Scheduler, finding: Finding, line: str
 ) -> None:
-    """With three times the usual scale: this machine may be busy. Who gets the GIL next is for the kernel to say, so a
-    run in which three threads hardly met there may be followed by others.
+    """With three times the usual scale: this machine may be busy. It may all the same keep a thread from seeing in time
+    what it waited for, and who gets the GIL next is for the kernel to say: a run that shows something else may be
+    followed by others.
     """
     slower = replace(experiment, real_scale=3 * experiment.real_scale)
-    runs = (of(slower, scheduler, CpuMachine()) for _ in range(5 if finding is Finding.LOCK else 1))
-    found = next((each for each in runs if each.finding is finding), None)
-    assert found is not None
-    assert line in source(found)
+    shown = []
+    for _ in range(5 if finding is Finding.LOCK else 3):
+        shown.append(of(slower, scheduler, CpuMachine()))
+        if shown[-1].finding is finding:
+            break
+    assert shown[-1].finding is finding, shown
+    assert line in source(shown[-1])
 
 
 @pytest.mark.slow

@@ -61,8 +61,10 @@ NO_REQUESTS = Diagnosis(Finding.NO_REQUESTS, 0, 0, None)
         (200, 1150, 1160, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
         (200, 1151, 1160, one(Finding.CPU_LONGER)),  # it only worked for longer
         (200, 1160, 1160, one(Finding.CPU_LONGER)),
-        (200, 1210, 1160, one(Finding.CPU_LONGER)),  # the GPU was idle: its queue had room until the forward began
-        (200, 1211, 1160, one(Finding.QUEUE_FULL, "scheduler.py:launch")),
+        (200, 1161, 1160, one(Finding.QUEUE_FULL, "scheduler.py:launch")),
+        (200, 1201, 1200, one(Finding.QUEUE_FULL, "scheduler.py:launch")),
+        (200, 1251, 1201, one(Finding.CPU_LONGER)),  # the GPU was idle: its queue had room until the forward began
+        (200, 1252, 1201, one(Finding.QUEUE_FULL, "scheduler.py:launch")),
         (200, 1120, 1109, one(Finding.QUEUE_FULL, "scheduler.py:launch")),  # back to back: it had been enqueued
         (200, 1120, 1110, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
         (200, 1109, 1109, one(Finding.BLOCKING_COPY, "scheduler.py:launch")),
@@ -277,6 +279,11 @@ def test_time_to_spare_is_to_blame_only_for_most_of_the_gap(worked_until: int, f
     """The launch works through a gap of 400, and the host had 200 to spare before."""
     late = found(("scheduler", 100, worked_until + 100), ("scheduler", 1100, 1500), 1500)
     assert late == one(finding)
+
+
+def test_work_for_other_batches_is_no_excuse_for_a_batch_that_lies_prepared() -> None:
+    other = (("scheduler", PRE, 2, 310, 1500),)
+    assert found(("scheduler", 110, 120), ("scheduler", 1500, 1510), 1510, more=other) == one(Finding.HELD_BACK)
 
 
 def test_idling_in_the_gap_counts_as_time_to_spare() -> None:

@@ -18,7 +18,7 @@ from impl.batching import Dynamic
 from impl.core import Batch, Flight, ForwardTimes
 from impl.costs import BatchTime, Cost, Costs, cost_ms
 from impl.experiment import Scenario
-from impl.machines import CpuMachine
+from impl.machines import CpuMachine, VirtualMachine
 from impl.pacing import WINDOW, ForwardTimeEstimator, Pacer
 from impl.schedulers.overlap_just_in_time import overlap_just_in_time
 from impl.workload import burst, poisson
@@ -131,7 +131,7 @@ class Flown:
 
 
 def paced(
-    late_ns: list[int], forward_ns: int = 50 * MS, *, told_ns: int | None = None, tail_ns: int = 0
+    late_ns: list[int], forward_ns: int = 50 * MS, *, told_ns: int | None = None, tail_ns: int = 0, gap_ns: int = 0
 ) -> tuple[Pacer, Flown]:
     """Return a pacer that has timed a batch for each delay of the host, which takes 4 ms besides, and the last batch.
 
@@ -142,6 +142,7 @@ def paced(
         forward_ns: what forwards take.
         told_ns: what the pacer is told that they take; by default it learns.
         tail_ns: how long a launch goes on after its forward has started, if the GPU is idle.
+        gap_ns: how long a busy GPU takes from one forward to the next.
     """
     pacer = Pacer(None if told_ns is None else lambda of: told_ns)
     running = launched_when_idle(pacer, 0, forward_ns)
@@ -152,7 +153,7 @@ def paced(
         assert close_ns is not None
         closed_ns = max(running.start_ns, close_ns)
         launched_ns = closed_ns + 4 * MS + late
-        start_ns = max(running.end_ns, launched_ns - tail_ns)
+        start_ns = max(running.end_ns + gap_ns, launched_ns - tail_ns)
         queued = Flown(closed_ns, launched_ns, start_ns, start_ns + forward_ns)
         queued.hand_to(pacer)
         running.finish(pacer)
@@ -195,6 +196,17 @@ def test_the_margin_is_enough_for_seven_of_eight_batches(hold_ups: list[int], ex
     assert margin_ns([*UNSTEADY, *hold_ups]) == expected_ns
 
 
+@pytest.mark.parametrize(
+    ("num_timed", "num_hold_ups", "is_enough"),
+    [(3, 1, True), (7, 1, True), (8, 1, False), (8, 2, True), (15, 2, True), (16, 2, False), (16, 3, True)],
+)
+def test_of_fewer_than_16_batches_it_is_enough_for_as_large_a_share(
+    num_timed: int, num_hold_ups: int, is_enough: bool
+) -> None:
+    late_ns = [0] * (num_timed - num_hold_ups) + [5 * MS] * num_hold_ups
+    assert margin_ns(late_ns) == (5 * MS if is_enough else 0)
+
+
 def test_a_late_minority_is_enough_for_a_margin() -> None:
     assert margin_ns([0, 0, 0, 2 * MS] * 8) == 2 * MS
 
@@ -224,9 +236,22 @@ def test_a_margin_makes_up_for_wrong_estimates(told_ms: int) -> None:
 def test_a_late_launch_is_late_until_its_forward_starts() -> None:
     assert margin_ns([MS, 0, 0], tail_ns=0) == MS
     assert margin_ns([MS, 0, 0], tail_ns=300 * US) == 700 * US
+    assert margin_ns([MS, 0, 0], tail_ns=-300 * US) == 1300 * US, "a GPU that starts after the launch has returned"
 
 
-def test_what_is_launched_on_an_idle_gpu_says_nothing_about_the_margin() -> None:
+def test_launches_that_return_after_a_busy_gpu_has_started_their_forward_are_in_time() -> None:
+    assert abs(margin_ns([MS] + [0] * 40, tail_ns=500 * US, gap_ns=4 * US)) <= 4 * US
+
+
+@pytest.mark.parametrize("tail_ms", [0.5, 5])
+def test_batches_are_closed_as_well_if_launches_go_on_after_their_forwards_have_started(tail_ms: float) -> None:
+    served = scenario(poisson(800, qps=300, seed=1), Dynamic(32), stages(3, 15, 2))
+    with_tail = attempt(overlap_just_in_time, served, VirtualMachine(launch_tail_ns=round(tail_ms * MS)))
+    without = attempt(overlap_just_in_time, served).metrics.summary
+    assert with_tail.metrics.summary.ttft_mean_ns == pytest.approx(without.ttft_mean_ns, rel=0.005)
+
+
+def test_a_batch_that_was_not_timed_says_nothing_about_the_margin() -> None:
     pacer, last = paced([MS] * 4)
     for _ in range(16):
         last = launched_when_idle(pacer, last.end_ns + 10 * MS, 50 * MS)

@@ -412,6 +412,14 @@ def test_results_are_not_asked_for_where_benchmarks_are_switched_off(arguments: 
     assert not (suite / "out.json").exists()
 
 
+def test_the_folder_of_the_benchmark_json_is_made_or_refused_before_any_test(suite: Path) -> None:
+    assert run(suite, "--benchmark-json=new/folder/out.json")[0] == 0
+    assert (suite / "new/folder/out.json").exists()
+    status, output = run(suite, "--benchmark-json=new/folder")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--benchmark-json: new/folder: cannot be written; choose another file" in output
+
+
 def test_a_comparison_with_no_stored_run_stops_before_any_test(suite: Path) -> None:
     status, output = run(suite, "--benchmark-compare-fail=mean:5%")
     assert status == pytest.ExitCode.USAGE_ERROR

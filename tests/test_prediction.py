@@ -135,6 +135,7 @@ def test_an_uncertain_mean_allows_more_but_not_more_than_twice_the_bound() -> No
 def test_an_uncertain_prediction_may_be_further_off_but_not_by_more_than_twice_the_bound() -> None:
     off, rounds = prediction(0.019, 0.039)
     assert len(misses(off, rounds, (0.01, 0.02))) == 2
+    assert len(misses(replace(off, throughput_spread=0.0089), rounds, (0.01, 0.02))) == 2
     assert len(misses(replace(off, throughput_spread=0.0091), rounds, (0.01, 0.02))) == 1
     assert misses(replace(off, throughput_spread=0.0091, ttft_spread=0.0191), rounds, (0.01, 0.02)) == []
     far, rounds = prediction(0.021, 0.041)

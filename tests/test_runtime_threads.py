@@ -17,7 +17,7 @@ from impl.device.protocol import DeviceSettings, LaunchBlocks
 from impl.device.stream import Stream
 from impl.engine import Engine
 from impl.errors import ProtocolError, RunFailed, Stalled
-from impl.experiment import STOPPING_TOOLS, run
+from impl.experiment import TOOL_VARIABLES, run
 from impl.machines import CpuMachine
 from impl.runtime.protocol import Queue
 from impl.runtime.threads import ThreadQueue, ThreadRuntime
@@ -139,11 +139,11 @@ def held_up(engine: Engine) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", STOPPING_TOOLS)
+@pytest.mark.parametrize("tool", TOOL_VARIABLES)
 def test_a_host_held_up_by_ncu_or_compute_sanitizer_is_no_stall(
     tool: str, quick_stall: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in STOPPING_TOOLS:
+    for each in TOOL_VARIABLES:
         monkeypatch.delenv(each, raising=False)
     with pytest.raises(Stalled):
         attempt(held_up, machine=CpuMachine())

@@ -301,8 +301,10 @@ def test_a_reader_woken_by_a_computing_thread_waits_for_its_turn() -> None:
 
 
 @pytest.mark.slow
-def test_a_scheduler_inside_a_blocking_call_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("profiler", ["", "/opt/nvidia"], ids=["alone", "under ncu"])
+def test_a_scheduler_inside_a_blocking_call_is_woken(profiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("impl.experiment.STALL_FLOOR_S", 0.2)
+    monkeypatch.setenv("NV_COMPUTE_PROFILER_PERFWORKS_DIR", profiler)  # it holds up launches of a GPU, not virtual ones
     begin_s = time.monotonic()
     with pytest.raises(Stalled, match="nothing was recorded"):
         attempt(lambda engine: time.sleep(30))

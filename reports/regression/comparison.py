@@ -210,7 +210,9 @@ def _compare(
     matched = match(base, head)
     common, incomparable = matched.common, [*matched.rescaled]
     if is_ratio:
-        incomparable += [f"{key}: no {REFERENCE} to relate it to" for key in common if reference(key) not in common]
+        measured = {key for file in (*base, *head) for key in file.cases}  # an experiment may have no such case
+        lacking_one = [key for key in common if reference(key) not in common and reference(key) in measured]
+        incomparable += [f"{key}: no {REFERENCE} to relate it to" for key in lacking_one]
         common = [key for key in common if reference(key) in common and reference(key) != key]
     sides = Sides(base, head, is_paired, unit, is_ratio)
     tests: dict[tuple[Key, str], tuple[Samples, Samples]] = {}
