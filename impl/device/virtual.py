@@ -105,7 +105,7 @@ class VirtualDevice:
 
     def wait(self, flight: Flight) -> None:
         times: ForwardTimes = flight.payload
-        self._runtime.sleep_until(times.copy_end_ns, f"the forward of batch {flight.batch.id}")
+        self._runtime.sleep_until(times.copy_end_ns, "its forward")
         flight.read_times = lambda: times
         flight.tokens = [token_of(encode(item)) for item in flight.batch.items]
 
