@@ -137,20 +137,19 @@ def _requests(timeline: Timeline, workload: Workload) -> tuple[RequestMetrics, .
 
 
 def _forwards(timeline: Timeline) -> tuple[ForwardMetrics, ...]:
-    start_ns = timeline.started_ns
-    shape = {taken.batch_id: taken for taken in timeline.taken}
-    launched = {span.batch_id: span.end_ns - start_ns for span in timeline.spans if span.stage == LAUNCH}
+    origin_ns = timeline.started_ns
+    shape = {taken.batch_id: (len(taken.request_ids), taken.num_tokens) for taken in timeline.taken}
+    launched_ns = {batch_id: end_ns for _, stage, batch_id, _, end_ns in timeline.spans if stage == LAUNCH}
     return tuple(
         [
             ForwardMetrics(
-                span.batch_id,
-                len(shape[span.batch_id].request_ids),
-                shape[span.batch_id].num_tokens,
-                launched[span.batch_id],
-                span.start_ns - start_ns,
-                span.end_ns - start_ns,
+                batch_id,
+                *shape[batch_id],
+                launched_ns[batch_id] - origin_ns,
+                start_ns - origin_ns,
+                end_ns - origin_ns,
             )
-            for span in timeline.stage(FORWARD)
+            for _, _, batch_id, start_ns, end_ns in timeline.stage(FORWARD)
         ]
     )
 
@@ -164,9 +163,10 @@ def _launch_lead(forwards: Sequence[ForwardMetrics]) -> float | None:
 
 def _idle_share(forwards: Sequence[ForwardMetrics]) -> float:
     """Share of the window in which no forward ran; overlapping forwards are united, not added."""
-    window_ns = max(f.end_ns for f in forwards) - forwards[0].start_ns
     busy_ns, busy_until_ns = 0, forwards[0].start_ns
-    for forward in forwards:
-        busy_ns += max(0, forward.end_ns - max(forward.start_ns, busy_until_ns))
-        busy_until_ns = max(busy_until_ns, forward.end_ns)
+    for _, _, _, _, start_ns, end_ns in forwards:
+        if end_ns > busy_until_ns:
+            busy_ns += end_ns - max(start_ns, busy_until_ns)
+            busy_until_ns = end_ns
+    window_ns = busy_until_ns - forwards[0].start_ns
     return 1 - busy_ns / window_ns if window_ns else 0.0

@@ -20,6 +20,8 @@ from reports.summary import draw
 
 NAMED_SHARE = 0.01
 """A cause is named in the sentence if its difference is at least this share of the mean TTFT."""
+MAIN_SHARE = 0.25
+"""Or at least this share of all differences: a small change has main causes too."""
 
 LABEL_WIDTH = 36
 NUMBER_WIDTH = 9
@@ -72,7 +74,8 @@ def sentence(before: Explained, after: Explained) -> str:
     """Return in one sentence why the mean TTFT of `after` differs from that of `before`."""
     change_ns = after.ttft_ns - before.ttft_ns
     differences = {cause: after.parts.get(cause, 0.0) - before.parts.get(cause, 0.0) for cause in Cause}
-    least_ns = NAMED_SHARE * before.ttft_ns
+    moved_ns = sum(abs(difference_ns) for difference_ns in differences.values())
+    least_ns = max(LEAST_SHOWN_NS, min(NAMED_SHARE * before.ttft_ns, MAIN_SHARE * moved_ns))
     named = sorted([c for c in Cause if abs(differences[c]) >= least_ns], key=lambda c: -abs(differences[c]))
     rest_ns = change_ns - sum(differences[cause] for cause in named)
     terms = [f"{_signed(differences[cause])} {cause.value}" for cause in named]

@@ -178,3 +178,10 @@ def test_a_request_that_is_not_there_is_told_before_the_run(
     monkeypatch.setattr("reports.commands.explain.Lab", None)
     assert main(["explain", "saturated", "--request", "1", "--request", "5"]) == 2
     assert "--request 5: saturated has requests 0 to 4" in capsys.readouterr().err
+
+
+def test_a_small_change_is_explained_by_its_main_causes() -> None:
+    on = Diagnosis(Finding.ON, 0, 1, None)
+    before = Explained("a", {Cause.QUEUE: 100e6, Cause.OWN_PRE: 1e6, Cause.OWN_POST: 1e6}, {}, on)
+    after = Explained("b", {Cause.QUEUE: 100.3e6, Cause.OWN_PRE: 1.11e6, Cause.OWN_POST: 1.1e6}, {}, on)
+    assert sentence(before, after).endswith(": +0.300 ms queue wait, +0.210 ms everything else.")
