@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import pairwise
 
 import pytest
@@ -234,3 +235,14 @@ def test_two_threads_cannot_synchronize_one_flight() -> None:
 
     with pytest.raises(ProtocolError, match="threads 'scheduler' and 'second' both synchronize batch 0"):
         attempt(races)
+
+
+def test_runs_leave_nothing_that_piles_up(machine: Machine) -> None:
+    """The collector is paused during a run, and finds afterwards what the run has left."""
+    served = scenario(burst(100), costs=stages(0.01, 0.01, 0.01))
+    attempt(normal, served, machine)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(5):
+        attempt(normal, served, machine)
+    assert len(gc.get_objects()) - before < 1000, "a run makes thousands"
