@@ -7,8 +7,8 @@ share the work. The virtual device then runs the experiment itself, with its own
 much added to its stages. Literal forwards take what they take; there their measured time is told too.
 
 Whether a request makes or misses a batch depends on microseconds. A calibration knows a stage only to tens of them, as
-it has one batch size. So the virtual device runs several times, with forward and post shorter or longer by up to that
-much, and predicts the median: one batch more or less in a few of these runs does not count.
+it has one batch size. So the virtual device runs several times, with pre, forward and post shorter or longer by up to
+that much, and predicts the median: one batch more or less in a few of these runs does not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reports.verdict import uncertainty
 NUM_CALIBRATION_STEPS = 10
 NUM_WARM_UP_STEPS = 3
 OFFSETS_NS = range(-40_000, 40_001, 10_000)
-"""Added to forward and post, both at once, one virtual run each; nanoseconds."""
+"""Added to pre, forward and post, all at once, one virtual run each; nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,13 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
 
 
 def _simulate(overheads: Overheads, offset_ns: int, scheduler: Scheduler, scenario: Scenario) -> tuple[float, float]:
-    """Return requests a second and mean TTFT in nanoseconds of a virtual run with forward and post shifted."""
-    shifted = replace(overheads, forward_ns=overheads.forward_ns + offset_ns, post_ns=overheads.post_ns + offset_ns)
+    """Return requests a second and mean TTFT in nanoseconds of a virtual run with pre, forward and post shifted."""
+    shifted = replace(
+        overheads,
+        pre_ns=overheads.pre_ns + offset_ns,
+        forward_ns=overheads.forward_ns + offset_ns,
+        post_ns=overheads.post_ns + offset_ns,
+    )
     summary = run(scheduler, shifted.apply(scenario), shifted.machine()).metrics.summary
     assert summary.throughput_rps is not None, "a run with a real machine's overheads takes time"
     return summary.throughput_rps, summary.ttft_mean_ns

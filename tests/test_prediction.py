@@ -70,15 +70,17 @@ def test_untold_it_misses() -> None:
         assert each.throughput_error > 0.005
 
 
-def test_what_is_predicted_is_the_median_over_shifted_forwards_and_posts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_predicted_is_the_median_over_shifted_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """With random arrivals each shift decides anew which batch a request makes."""
     rounds = measured(scenario(poisson(60, qps=200, seed=2), Dynamic(8), stages(1, 12, 1)))
     served, found = rounds.scenario, measure_overheads(SlowMachine(), SCHEDULERS["normal"], rounds.scenario, 3)
     alone = []
     for offset_ns in OFFSETS_NS:
         costs = found.apply(served).costs
-        forward, post = (replace(cost, fixed_ns=cost.fixed_ns + offset_ns) for cost in (costs.forward, costs.post))
-        shifted = replace(found.apply(served), costs=replace(costs, forward=forward, post=post))
+        pre, forward, post = (
+            replace(cost, fixed_ns=cost.fixed_ns + offset_ns) for cost in (costs.pre, costs.forward, costs.post)
+        )
+        shifted = replace(found.apply(served), costs=replace(costs, pre=pre, forward=forward, post=post))
         alone.append(run(SCHEDULERS["normal"], shifted, found.machine()).metrics.summary)
     monkeypatch.setattr("reports.prediction.measure_overheads", lambda *arguments: found)
     [predicted] = [each for each in predict(rounds, SCHEDULERS, SlowMachine()) if each.scheduler == "normal"]
