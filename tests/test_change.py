@@ -17,7 +17,8 @@ from reports.regression.change import (
     judge_measured,
     measured_change,
 )
-from reports.regression.rules import KINDS, Metric, Rule
+from reports.regression.rules import KINDS, Metric, Rule, Scale
+from reports.regression.views import format_change
 
 RULE = Rule(relative=0.01, absolute=0.0, visible=0.05)
 TTFT, THROUGHPUT, LEAD, FORWARDS = (
@@ -250,3 +251,20 @@ def test_extreme_values_are_cut_off_and_not_an_error() -> None:
     found = measured_change(np.full(3, 1e-300), np.full(3, 1e30), TTFT, RULE, is_paired=True, alpha=0.01)
     assert found.estimate is not None
     assert np.isfinite(found.estimate)
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "metric", "shown"),
+    [
+        (-0.0000526, Scale.DIFFERENCE, "launch_lead", "-5e-05"),
+        (0.0, Scale.DIFFERENCE, "launch_lead", "+0.000"),
+        (0.12, Scale.DIFFERENCE, "launch_lead", "+0.120"),
+        (3.0, Scale.DIFFERENCE, "num_forwards", "+3"),
+        (1.0000012, Scale.RATIO, "ttft_mean_ns", "+0.0001 %"),
+        (1.0, Scale.RATIO, "ttft_mean_ns", "+0.00 %"),
+        (0.95, Scale.RATIO, "ttft_mean_ns", "-5.00 %"),
+        (12.0, Scale.RATIO, "ttft_mean_ns", "over +1000 %"),
+    ],
+)
+def test_a_change_is_never_shown_as_none(value: float, scale: Scale, metric: str, shown: str) -> None:
+    assert format_change(value, scale, metric) == shown

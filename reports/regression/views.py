@@ -49,9 +49,19 @@ def format_change(value: float | None, scale: Scale, metric: str) -> str:
     """Return a change: a ratio in percent, a difference in the metric's unit."""
     if value is None:
         return "–"
-    if scale is Scale.RATIO:
-        return f"{100 * (value - 1):+.2f} %" if value <= LARGEST_SHOWN else f"over +{100 * (LARGEST_SHOWN - 1):.0f} %"
-    return ("+" if value >= 0 else "") + format_value(value, metric)
+    if scale is Scale.DIFFERENCE and KINDS[metric].unit == "share":
+        return _signed(value, ".3f")
+    if scale is Scale.DIFFERENCE:
+        return ("+" if value >= 0 else "") + format_value(value, metric)
+    if value > LARGEST_SHOWN:
+        return f"over +{100 * (LARGEST_SHOWN - 1):.0f} %"
+    return f"{_signed(100 * (value - 1), '.2f')} %"
+
+
+def _signed(value: float, digits: str) -> str:
+    """Return a number with its sign; one that these digits would show as 0 is shown by its first digit."""
+    text = f"{value:+{digits}}"
+    return text if value == 0 or float(text) else f"{value:+.1g}"
 
 
 def format_smallest(row: Row) -> str:
