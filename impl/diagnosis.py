@@ -25,7 +25,9 @@ CLOCK_NS = 20_000
 BACK_TO_BACK_NS = 10_000
 """Forwards closer than this follow each other: behind a launch that blocked first, the host needs longer."""
 LAUNCH_NS = 100_000
-"""What the host needs at most for a launch behind something it waited for; the GPU is not idle for longer."""
+"""Longest gap between forwards that a launch leaves which was enqueued as soon as a wait ended; after a longer one the
+GPU was idle, with room in its queue.
+"""
 MAX_KEPT_SHARE = 0.75
 """Share of a forward for which a launch may keep the host while forwards run."""
 
@@ -151,9 +153,10 @@ class _Run:
             for threads in (frozenset((pre.lane, launch.lane)), frozenset((post.lane,)))
         )
         step_ns = Lane(united([pre, launch, post])).covered_ns(before.start_ns, after.start_ns)
-        # If all but a little of that time is the step's own work, to start at once would not have closed the gap.
-        is_idle = after.start_ns - before.start_ns - step_ns > gap_ns / 2
-        is_held_back = is_idle and taken_ns < forward_ns - near_ns
+        # Since the forward before began, time that the step itself did not need. Unless it is more than half of the
+        # gap, starting at once would not have closed most of that.
+        could_be_sooner = after.start_ns - before.start_ns - step_ns > gap_ns / 2
+        is_held_back = could_be_sooner and taken_ns < forward_ns - near_ns
         return Finding.HELD_BACK if is_held_back else Finding.CPU_LONGER, None
 
     def _inside_launch(

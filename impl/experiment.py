@@ -31,10 +31,10 @@ STALL_FACTOR = 3
 """A run counts as stalled after the floor and this many times its longest expected silence."""
 STALL_FLOOR_UNDER_TOOL_S = 3600.0
 """The floor under ncu and compute-sanitizer, which hold up a launch while they replay or check its kernels: ncu takes
-0.3 s for each, and a forward may be 3,000.
+0.3 s for each, and a forward may have 3,000.
 """
 TOOL_VARIABLES = ("NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN")
-"""What they set in the environment of the program they run."""
+"""Environment variables that ncu and compute-sanitizer set for the program they run."""
 LARGEST_EXPECTED_BATCH = 64
 """Requests of a batch whose stages the stall time allows for."""
 
@@ -97,8 +97,8 @@ def run(scheduler: Scheduler, scenario: Scenario, machine: Machine) -> Result:
         with paused_garbage_collection():
             result = _attempt(scheduler, scenario, machine)
             if machine.is_exact:
-                # To scan what was made would take a tenth of a virtual run, which leaves next to no garbage; freezing
-                # and thawing counts it among the oldest objects. Real runs leave threads and events.
+                # A virtual run leaves next to no garbage, and to scan what it made would take a tenth of its time: this
+                # moves it to the oldest generation. Real runs leave threads and events in cycles, to be found at once.
                 gc.freeze()
                 gc.unfreeze()
         late_ns = result.timeline.late_ns

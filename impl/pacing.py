@@ -15,7 +15,7 @@ WINDOW = 64
 HOST_WINDOW = 16
 """Batches that set what the host is expected to take, and the margin."""
 FIRST_MARGIN = 0.05
-"""Margin, as a share of the host's time, until a few batches have been timed."""
+"""Margin, as a share of the host's time, until `NUM_FIRST_TIMED` batches have been timed."""
 NUM_FIRST_TIMED = 3
 IDLE_NS = 100_000
 """A GPU that was busy starts its next forward sooner; so one that starts later was idle."""
@@ -130,7 +130,8 @@ class Pacer:
         self._in_flight: deque[_Closed] = deque()
         self._last_end_ns = 0
         self._tail_ns = 0
-        """How long a launch goes on after an idle GPU has started its forward; below 0 if that starts afterwards."""
+        """How long a launch goes on after an idle GPU has started its forward; below 0 if the forward starts only
+        after the launch has returned."""
         self._host_ns: deque[int] = deque(maxlen=HOST_WINDOW)
         """From closing a batch until the GPU could start it."""
         self._launch_ns = 0
@@ -138,7 +139,7 @@ class Pacer:
         self._due_ns: int | None = None
         """When closing the next batch is due, without the margin."""
         self._needed_ns: deque[int] = deque(maxlen=HOST_WINDOW)
-        """With which margin each batch would have been ready just as the forward before it ended."""
+        """The margin with which each batch would have been ready just as the forward before it ended."""
 
     @property
     def num_in_flight(self) -> int:
@@ -160,7 +161,7 @@ class Pacer:
         """Return when to close the next batch, while one forward runs; None before anything is known.
 
         Where it is None the batch waits for the forward's end, which costs one bubble and not a badly filled batch.
-        When closing is due without the margin is remembered for `handed`.
+        Also remembers, for `handed`, when closing is due without the margin.
         """
         running = self._in_flight[0]
         forward_ns = self._forward_time(running.batch)
@@ -183,8 +184,8 @@ class Pacer:
             self._tail_ns = flight.launched_ns - start_ns
         ready_ns = flight.launched_ns - self._tail_ns
         if closed.due_ns is not None:
-            # From when it was due, not from when its margin said: what a batch missed because it could not be closed
-            # that early is no need of a margin, and would raise the next ones without end.
+            # Counted from when closing was due without the margin: if it could not be done that early, the rest is no
+            # need of a margin, and would raise the next ones without end.
             self._needed_ns.append(closed.due_ns - closed.closed_ns + ready_ns - self._last_end_ns)
         self._host_ns.append(ready_ns - closed.closed_ns)
         self._launch_ns = ready_ns - closed.handed_ns

@@ -110,13 +110,13 @@ JUST_IN_TIME_GROWING = Experiment(
     Scenario("just_in_time_growing", poisson(1000, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     TRIO,
     section="12.2",
-    real_scale=0.12,  # shorter forwards make the margin of 0.1 ms, which real time needs, a larger share of TTFT
+    real_scale=0.12,  # delays of the host are a larger share of TTFT where forwards are shorter
 )
 JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     ORACLE | pick("overlap_just_in_time"),
     section="12.2",
-    real_rounds=8,  # whether a request makes a batch moves the mean of 150 by 1 or 2 % from round to round
+    real_rounds=8,  # who makes which batch moves the mean TTFT of 150 requests by 1 or 2 %
 )
 LEADS = (-3, -1, 0, 1, 2, 3, 5)
 """How long before the running forward's end the next batch is closed, in units of pre."""

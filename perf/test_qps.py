@@ -92,7 +92,7 @@ def test_an_arriving_prefill_waits_for_the_decode_queued_ahead_of_it(evidence: E
 def test_just_in_time_takes_the_low_qps_loss_away(evidence: Evidence) -> None:
     """Closing the decode batch late lets an arriving prefill go first: in virtual time mean TTFT is within 5 % of
     normal's. In real time at least half of overlap's rise is gone: one of 16 requests that misses its step adds 5 %,
-    threads that slept hand over in 0.1 to 0.2 ms, and batches are closed early by a margin.
+    threads that slept hand over in 0.1 to 0.2 ms, and the margin for that closes batches early.
     """
     rounds = evidence.of(LOW_QPS)
     change = rounds.gain("ttft_mean_ns", "overlap_just_in_time")

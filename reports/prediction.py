@@ -239,8 +239,8 @@ def _spread(values: Sequence[float]) -> float:
 def misses(prediction: Prediction, rounds: Rounds, allowed: tuple[float, float]) -> list[str]:
     """Return in words where a prediction is further off than allowed.
 
-    Both are uncertain: half of the measured mean's 95 % interval is allowed too, and half the range of the shifted
-    runs, but at most twice the bound in all.
+    Measured mean and prediction are both uncertain: half of the mean's 95 % interval is allowed too, and half the range
+    of the shifted runs, but at most twice the bound in all.
 
     Args:
         prediction: of one scheduler.

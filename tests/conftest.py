@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -59,3 +60,13 @@ def no_threads_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c() -> Iterator[None]:
+    """Heed Ctrl-C, here and in child processes: a shell starts background jobs with it ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -21,7 +21,7 @@ from impl.workload import burst
 from tests.build import MS
 
 FORWARD_MS = 100
-"""So long that a busy machine may be 30 ms late."""
+"""So long that a thread may wake up a third of it late, as on a busy machine."""
 SLACK_NS = {"virtual": 0, "cpu": 0, "cuda": 1 * MS}
 """How far a device's clock may be off the host's."""
 MACHINES: list[object] = [

@@ -50,14 +50,16 @@ _current_thread: Callable[[], _VirtualThread] = greenlet.getcurrent
 class _Clock(simpy.Environment):
     """SimPy's environment, whose time can also pass with no event.
 
-    It reads SimPy's own fields, as subclasses may: `now` and `peek` would be a tenth of a run's time.
+    It reads and sets SimPy's own fields, as subclasses may: `now` and `peek` would be a tenth of a run's time.
     """
 
     def now_ns(self) -> int:
         return self._now  # type: ignore[return-value] # SimPy says float; ours are whole from the start
 
     def skip_to(self, time_ns: int) -> bool:
-        """Move the clock, if nothing happens up to then: that spares an event and two switches of threads."""
+        """Move the clock if nothing happens up to then, and return whether it is there: that spares an event and two
+        switches of threads.
+        """
         if time_ns > self._now:
             if self._queue and self._queue[0][0] <= time_ns:
                 return False
