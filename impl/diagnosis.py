@@ -164,18 +164,20 @@ class _Run:
     ) -> tuple[Finding, Span | None] | None:
         if self._needs_lock(launch):
             return Finding.LOCK, launch
-        if launch.end_ns > after.end_ns + max(near_ns, CLOCK_NS):  # a synchronizing call would have returned before
+        slack_ns = max(near_ns, CLOCK_NS)
+        if launch.end_ns > after.end_ns + slack_ns:  # a synchronizing call would have returned before
             return Finding.CPU_LONGER, None
         if launch.end_ns >= after.end_ns:
             return Finding.WAITS_INSIDE_LAUNCH, launch
         if launch.end_ns < before.end_ns - CLOCK_NS:
             return None  # a blocking call cannot return so early: long, and the GPU had work all the same
-        is_back_to_back = launch.end_ns > after.start_ns and after.start_ns - before.end_ns < BACK_TO_BACK_NS
+        gap_ns = after.start_ns - before.end_ns
+        is_back_to_back = launch.end_ns > after.start_ns and gap_ns < BACK_TO_BACK_NS
         if launch.end_ns <= before.end_ns + near_ns and not is_back_to_back:
             return Finding.BLOCKING_COPY, launch
         # A GPU that was idle had room in its queue: the launch was work until the forward began, with its first kernel.
-        was_idle = after.start_ns - before.end_ns > max(near_ns, LAUNCH_NS)
-        if launch.end_ns <= after.start_ns + (max(near_ns, CLOCK_NS) if was_idle else 0):
+        was_idle = gap_ns > max(near_ns, LAUNCH_NS)
+        if launch.end_ns <= after.start_ns + (slack_ns if was_idle else 0):
             return Finding.CPU_LONGER, None
         return Finding.QUEUE_FULL, launch
 

@@ -131,7 +131,8 @@ class Pacer:
         self._last_end_ns = 0
         self._tail_ns = 0
         """How long a launch goes on after an idle GPU has started its forward; below 0 if the forward starts only
-        after the launch has returned."""
+        after the launch has returned.
+        """
         self._host_ns: deque[int] = deque(maxlen=HOST_WINDOW)
         """From closing a batch until the GPU could start it."""
         self._launch_ns = 0

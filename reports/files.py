@@ -160,7 +160,7 @@ def _replace(path: Path, chunks: Iterable[bytes]) -> None:
             file.writelines(chunks)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException:  # Ctrl-C too leaves no half-written file
         os.unlink(temporary)
         raise
 

@@ -1,4 +1,4 @@
-"""A virtual machine whose host and GPU take a little longer, or shorter, than they were asked for."""
+"""A virtual machine whose host and GPU take longer, or shorter, than they were asked for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _JitteryRuntime(VirtualRuntime):
         self._draw, self._jitter = draw, jitter
 
     def work(self, kind: WorkKind, duration_ns: int) -> None:
-        super().work(kind, _longer(duration_ns, self._jitter(self._draw)) if duration_ns else 0)
+        super().work(kind, _longer(duration_ns, self._jitter(self._draw)))
 
 
 class _JitteryDevice(VirtualDevice):
@@ -55,4 +55,4 @@ class _JitteryDevice(VirtualDevice):
 
 
 def _longer(duration_ns: int, by_ns: float) -> int:
-    return max(1, round(duration_ns + by_ns))
+    return max(0, round(duration_ns + by_ns))

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from impl.batching import Dynamic
-from impl.costs import Costs, WorkKind
-from impl.device.protocol import DeviceSettings
-from impl.device.virtual import VirtualDevice
+from impl.costs import Costs
 from impl.experiment import Scenario, run
 from impl.machines import VirtualMachine
-from impl.runtime.virtual import VirtualRuntime
 from impl.schedulers import SCHEDULERS
 from impl.workload import burst, poisson
 from perf.test_prediction import NOISY, PREDICTED
@@ -22,34 +19,24 @@ from reports.measure import Rounds, measure_rounds
 from reports.prediction import OFFSETS_NS, Prediction, measure_overheads, misses, predict
 from reports.verdict import uncertainty
 from tests.build import scenario, stages
+from tests.jitter import JitteryMachine
 
 OVERHEAD_NS = 100_000
 NAMES = ("normal", "overlap", "overlap_worker_thread", "overlap_three_thread")
 
 
-class SlowRuntime(VirtualRuntime):
-    """Every stage of the host takes 0.1 ms more than asked for."""
-
-    def work(self, kind: WorkKind, duration_ns: int) -> None:
-        super().work(kind, duration_ns + OVERHEAD_NS)
-
-
-class SlowMachine(VirtualMachine):
-    """A virtual device under a slow host."""
-
-    def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[VirtualRuntime, VirtualDevice]:
-        runtime = SlowRuntime(has_gil=True)
-        return runtime, VirtualDevice(runtime, settings)
+SLOW = JitteryMachine(0, host=lambda draw: OVERHEAD_NS)
+"""Every stage of the host takes 0.1 ms more than asked for."""
 
 
 def measured(served: Scenario) -> Rounds:
     rounds = Rounds(served)
-    measure_rounds(rounds, {name: SCHEDULERS[name] for name in NAMES}, SlowMachine(), num_rounds=2)
+    measure_rounds(rounds, {name: SCHEDULERS[name] for name in NAMES}, SLOW, num_rounds=2)
     return rounds
 
 
 def test_a_calibration_finds_the_overhead_of_a_step() -> None:
-    found = measure_overheads(SlowMachine(), SCHEDULERS["normal"], scenario(), 1)
+    found = measure_overheads(SLOW, SCHEDULERS["normal"], scenario(), 1)
     assert found.pre_ns + found.launch_ns + found.post_ns == 3 * OVERHEAD_NS
     assert found.forward_ns == 0
 
@@ -57,7 +44,7 @@ def test_a_calibration_finds_the_overhead_of_a_step() -> None:
 @pytest.mark.parametrize("costs", [stages(1, 5, 1), stages(2, 3, 2)], ids=["saturated", "starved"])
 def test_told_the_overhead_the_virtual_device_meets_every_scheduler(costs: Costs) -> None:
     rounds = measured(scenario(burst(12), costs=costs))
-    predicted = predict(rounds, SCHEDULERS, SlowMachine())
+    predicted = predict(rounds, SCHEDULERS, SLOW)
     assert [each.scheduler for each in predicted] == list(NAMES)
     for each in predicted:
         assert each.throughput_error == pytest.approx(0, abs=1e-3)
@@ -73,7 +60,7 @@ def test_untold_it_misses() -> None:
 def test_what_is_predicted_is_the_median_over_shifted_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """With random arrivals each shift decides anew which batch a request makes."""
     rounds = measured(scenario(poisson(60, qps=200, seed=2), Dynamic(8), stages(1, 12, 1)))
-    served, found = rounds.scenario, measure_overheads(SlowMachine(), SCHEDULERS["normal"], rounds.scenario, 3)
+    served, found = rounds.scenario, measure_overheads(SLOW, SCHEDULERS["normal"], rounds.scenario, 3)
     alone = []
     for offset_ns in OFFSETS_NS:
         costs = found.apply(served).costs
@@ -83,7 +70,7 @@ def test_what_is_predicted_is_the_median_over_shifted_stages(monkeypatch: pytest
         shifted = replace(found.apply(served), costs=replace(costs, pre=pre, forward=forward, post=post))
         alone.append(run(SCHEDULERS["normal"], shifted, found.machine()).metrics.summary)
     monkeypatch.setattr("reports.prediction.measure_overheads", lambda *arguments: found)
-    [predicted] = [each for each in predict(rounds, SCHEDULERS, SlowMachine()) if each.scheduler == "normal"]
+    [predicted] = [each for each in predict(rounds, SCHEDULERS, SLOW) if each.scheduler == "normal"]
     assert min(OFFSETS_NS) == -max(OFFSETS_NS) < 0
     for told, spread, each in (
         (predicted.ttft_ns, predicted.ttft_spread, [summary.ttft_mean_ns for summary in alone]),
@@ -92,7 +79,7 @@ def test_what_is_predicted_is_the_median_over_shifted_stages(monkeypatch: pytest
         assert len(set(each)) == len(OFFSETS_NS) == 9
         assert told == median(each) != pytest.approx(fmean(each), rel=1e-6)
         assert spread == pytest.approx((max(each) - min(each)) / 2 / told)
-    for each in predict(rounds, SCHEDULERS, SlowMachine()):
+    for each in predict(rounds, SCHEDULERS, SLOW):
         assert each.throughput_error == pytest.approx(0, abs=0.01)
 
 

@@ -98,7 +98,7 @@ class VirtualRuntime:
             function()
         except greenlet.GreenletExit:
             raise
-        except BaseException:
+        except BaseException:  # whatever it is ends the run; it is only named here
             self._failed_thread = self._failed_thread or name
             raise
 

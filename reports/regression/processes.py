@@ -55,7 +55,7 @@ def run(
         )
         try:
             process.wait(timeout_s)
-        except BaseException:
+        except BaseException:  # a timeout, Ctrl-C or a signal: the child must not outlive it
             _signal_group(process, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)

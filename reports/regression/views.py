@@ -49,19 +49,17 @@ def format_change(value: float | None, scale: Scale, metric: str) -> str:
     """Return a change: a ratio in percent, a difference in the metric's unit."""
     if value is None:
         return "–"
-    if scale is Scale.DIFFERENCE and KINDS[metric].unit == "share":
-        return _signed(value, ".3f")
     if scale is Scale.DIFFERENCE:
-        return ("+" if value >= 0 else "") + format_value(value, metric)
+        return _visible(("+" if value >= 0 else "") + format_value(value, metric), value)
     if value > LARGEST_SHOWN:
         return f"over +{100 * (LARGEST_SHOWN - 1):.0f} %"
-    return f"{_signed(100 * (value - 1), '.2f')} %"
+    percent = 100 * (value - 1)
+    return _visible(f"{percent:+.2f}", percent) + " %"
 
 
-def _signed(value: float, digits: str) -> str:
-    """Return a number with its sign; one that these digits would show as 0 is shown by its first digit."""
-    text = f"{value:+{digits}}"
-    return text if value == 0 or float(text) else f"{value:+.1g}"
+def _visible(text: str, value: float) -> str:
+    """Return a number's text, or its first digit where the text shows only zeros."""
+    return text if value == 0 or set(text) & set("123456789") else f"{value:+.1g}"
 
 
 def format_smallest(row: Row) -> str:
