@@ -24,8 +24,6 @@ NOISY = {
     ("low_qps", "normal"): (0.01, 0.12),
     ("low_qps", "overlap"): (0.01, 0.12),
     ("low_qps", "overlap_just_in_time"): (0.02, 0.15),
-    # A real host has delays, which cost just-in-time a margin and bubbles; virtual time has none.
-    ("high_qps", "overlap_just_in_time"): (0.02, 0.03),
 }
 """Cases with wider bounds, and why."""
 

@@ -3,8 +3,10 @@
 A real step takes more host time than the modelled stages: the scheduler's Python code, the upload, the launch, the
 wake-up after the GPU. Short calibration runs measure it: a burst with the experiment's stage times (pauses of that
 length decide how cold the caches are) in batches of the measured run's mean size, once for each way in which threads
-share the work. The virtual device then runs the experiment itself, with its own arrivals and batching, and with that
-much added to its stages. Literal forwards take what they take; there their measured time is told too.
+share the work. Schedulers whose threads hand over to each other run such a burst themselves too: just-in-time launches
+are sometimes late, which no stage shows. The virtual device then runs the experiment itself, with its own arrivals and
+batching, and with that much added to its stages. Literal forwards take what they take; there their measured time is
+told too.
 
 Whether a request makes or misses a batch depends on microseconds. A calibration knows a stage only to tens of them, as
 it has one batch size. So the virtual device runs several times, with pre, forward and post shorter or longer by up to
@@ -32,6 +34,8 @@ from reports.measure import Rounds
 from reports.verdict import uncertainty
 
 NUM_CALIBRATION_STEPS = 10
+NUM_OWN_STEPS = 20
+"""Of a burst under the predicted scheduler itself: just-in-time launches are late once in about eight steps."""
 NUM_WARM_UP_STEPS = 3
 OFFSETS_NS = range(-40_000, 40_001, 10_000)
 """Added to pre, forward and post, all at once, one virtual run each; nanoseconds."""
@@ -68,6 +72,18 @@ class Overheads:
             ),
         )
 
+    def at_pace_of(self, measured: Timeline, scheduler: Scheduler, calibration: Scenario) -> Overheads:
+        """Return the overheads with which the virtual device predicts the mean step of a measured calibration run.
+
+        What its step is too long or too short goes to the stage that sets the pace: the forward where the GPU never
+        waits, else post.
+        """
+        predicted = run(scheduler, self.apply(calibration), self.machine()).timeline
+        by_ns = round(_step_ns(measured) - _step_ns(predicted))
+        if _is_gpu_busy(predicted):
+            return replace(self, forward_ns=self.forward_ns + by_ns)
+        return replace(self, post_ns=self.post_ns + by_ns)
+
     def machine(self) -> VirtualMachine:
         """Return a virtual device with these overheads."""
         return VirtualMachine(has_gil=has_gil(), launch_tail_ns=self.launch_tail_ns, gil_releases=self.gil_releases)
@@ -81,22 +97,39 @@ def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario
     """Measure a scheduler's overheads on a machine in one short run, as medians over its steps.
 
     Where one thread waits for another, both stages end late for the same reason, and it is counted twice. So the
-    virtual device predicts the calibration run itself, and what its step is too long comes off the last stage.
+    overheads are then fitted to the pace of the same run.
     """
+    calibration = _calibration(scenario, batch_size, NUM_CALIBRATION_STEPS)
+    timeline = run(scheduler, calibration, machine).timeline
+    found = _overheads(timeline, calibration.costs, batch_size, machine.gil_releases)
+    return found.at_pace_of(timeline, scheduler, calibration)
+
+
+def fit_to_pace(
+    overheads: Overheads, machine: Machine, scheduler: Scheduler, scenario: Scenario, batch_size: int
+) -> Overheads:
+    """Fit overheads that another scheduler measured to this one's pace in a short run of its own."""
+    calibration = _calibration(scenario, batch_size, NUM_OWN_STEPS)
+    return overheads.at_pace_of(run(scheduler, calibration, machine).timeline, scheduler, calibration)
+
+
+def _calibration(scenario: Scenario, batch_size: int, num_steps: int) -> Scenario:
+    """Return a burst of full batches with the scenario's stage times."""
     # Without the GIL in play: what threads wait for each other is for the virtual device to predict.
     costs = replace(scenario.costs, host_work=WorkKind.SLEEP)
-    workload = burst(NUM_CALIBRATION_STEPS * batch_size)
-    calibration = replace(scenario, workload=workload, batching=Dynamic(batch_size), costs=costs)
-    timeline = run(scheduler, calibration, machine).timeline
-    found = _overheads(timeline, costs, batch_size, machine.gil_releases)
-    predicted = run(scheduler, found.apply(calibration), found.machine()).timeline
-    return replace(found, post_ns=found.post_ns - round(_step_ns(predicted) - _step_ns(timeline)))
+    return replace(scenario, workload=burst(num_steps * batch_size), batching=Dynamic(batch_size), costs=costs)
 
 
 def _step_ns(timeline: Timeline) -> float:
-    """Return the median time from one step's end to the next one's."""
-    ends = [span.end_ns for span in timeline.stage(POST)][NUM_WARM_UP_STEPS - 1 :]
-    return median(after - before for before, after in pairwise(ends))
+    """Return the mean time from one step's end to the next one's, without the last step, which prepares no other."""
+    ends = [span.end_ns for span in timeline.stage(POST)][NUM_WARM_UP_STEPS - 1 : -1]
+    return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
+def _is_gpu_busy(timeline: Timeline) -> bool:
+    """Return whether forwards of a virtual run follow each other without a gap, past the warm-up."""
+    forwards = timeline.stage(FORWARD)[NUM_WARM_UP_STEPS:]
+    return all(after.start_ns == before.end_ns for before, after in pairwise(forwards))
 
 
 def _overheads(timeline: Timeline, costs: Costs, batch_size: int, gil_releases: int) -> Overheads:
@@ -198,12 +231,14 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
     found = []
     for name in rounds.results:
         calibration = calibrator_of(rounds.of(name)[0].timeline), round(fmean(rounds.metric("batch_size_mean", name)))
+        calibrator, batch_size = calibration
         if calibration not in calibrated:
-            calibrator, batch_size = calibration
             calibrated[calibration] = measure_overheads(machine, SCHEDULERS[calibrator], scenario, batch_size)
+        overheads = calibrated[calibration]
+        if calibrator not in ("normal", name):
+            overheads = fit_to_pace(overheads, machine, schedulers[name], scenario, batch_size)
         throughputs_rps, ttfts_ns = zip(
-            *(_simulate(calibrated[calibration], offset_ns, schedulers[name], scenario) for offset_ns in OFFSETS_NS),
-            strict=True,
+            *(_simulate(overheads, offset_ns, schedulers[name], scenario) for offset_ns in OFFSETS_NS), strict=True
         )
         found.append(
             Prediction(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from itertools import cycle
 from statistics import fmean, median
 
 import numpy as np
@@ -49,6 +51,44 @@ def test_told_the_overhead_the_virtual_device_meets_every_scheduler(costs: Costs
     for each in predicted:
         assert each.throughput_error == pytest.approx(0, abs=1e-3)
         assert each.ttft_error == pytest.approx(0, abs=1e-3)
+
+
+def late_now_and_then(draw: random.Random) -> float:
+    """The host takes 0.4 ms more in one stage of ten."""
+    return 400_000 if draw.random() < 0.1 else 0
+
+
+def test_what_a_step_is_too_long_goes_to_the_stage_that_sets_the_pace() -> None:
+    """Every third forward takes 0.3 ms more: the median of forwards does not show it, the pace does."""
+    longer = cycle([0, 0, 300_000])
+    machine = JitteryMachine(0, forward=lambda draw: next(longer))
+    busy = measure_overheads(machine, SCHEDULERS["overlap_three_thread"], scenario(costs=stages(1, 5, 1)), 1)
+    assert busy.forward_ns == pytest.approx(100_000, rel=0.01)
+    assert (busy.pre_ns, busy.post_ns) == (0, 0)
+    waiting = measure_overheads(machine, SCHEDULERS["normal"], scenario(costs=stages(1, 5, 1)), 1)
+    assert waiting.forward_ns == 0
+    assert waiting.post_ns == pytest.approx(100_000, rel=0.01)
+
+
+@pytest.mark.parametrize("is_fitted", [True, False], ids=["by a run of its own", "by three threads"])
+def test_just_in_time_launches_that_are_late_now_and_then_are_told(
+    is_fitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three threads launch ahead, so that a delay of the host costs them nothing."""
+    if not is_fitted:
+        monkeypatch.setattr("reports.prediction.fit_to_pace", lambda overheads, *others: overheads)
+    name = "overlap_just_in_time"
+    errors = []
+    for seed in range(10):
+        machine = JitteryMachine(seed, host=late_now_and_then)
+        rounds = Rounds(scenario(burst(400), Dynamic(8), stages(1, 6, 1)))
+        measure_rounds(rounds, {name: SCHEDULERS[name]}, machine, num_rounds=1)
+        errors += [each.throughput_error for each in predict(rounds, SCHEDULERS, machine)]
+    assert len(errors) == 10
+    if is_fitted:
+        assert abs(fmean(errors)) < 0.002
+    else:
+        assert fmean(errors) > 0.004
 
 
 def test_untold_it_misses() -> None:
