@@ -34,9 +34,10 @@ def test_the_virtual_device_predicts_throughput_and_ttft(
     """Told this machine's host overhead, the virtual device meets throughput and mean TTFT within `ALLOWED`, or `NOISY`
     where listed, plus what the measured mean and the prediction are themselves uncertain by.
     """
-    missed = []
     rounds = lab.rounds(predicted, device)
-    for prediction in lab.predictions(predicted, device):
+    predictions, failed = lab.predictions(predicted, device)
+    missed = [f"{name}: {error}" for name, error in failed.items()]
+    for prediction in predictions:
         record = PredictionRecord(
             predicted.id,
             device=device,

@@ -9,6 +9,7 @@ from math import ceil
 from impl.costs import Cost
 from impl.device.protocol import DeviceSettings
 from impl.engine import Scheduler
+from impl.errors import RunFailed
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine, why_no_cuda
 from impl.workload import Workload
 from reports.cases import Experiment
@@ -77,8 +78,10 @@ class Lab:
             self._sampler.close()
             self._sampler = None
 
-    def predictions(self, experiment: Experiment, device: str) -> list[Prediction]:
-        """Return what the virtual device predicts for an experiment on a real one, beside the measurement."""
+    def predictions(self, experiment: Experiment, device: str) -> tuple[list[Prediction], dict[str, RunFailed]]:
+        """Return what the virtual device predicts for an experiment on a real one, beside the measurement, and which
+        schedulers failed meanwhile.
+        """
         return predict(self.rounds(experiment, device), self.schedulers(experiment), self.machine(device))
 
     def rounds(self, experiment: Experiment, device: str) -> Rounds:

@@ -3,10 +3,11 @@
 A real step takes more host time than the modelled stages: the scheduler's Python code, the upload, the launch, the
 wake-up after the GPU. Short calibration runs measure it: a burst with the experiment's stage times (pauses of that
 length decide how cold the caches are) in batches of the measured run's mean size, once for each way in which threads
-share the work. Schedulers whose threads hand over to each other run such a burst themselves too: just-in-time launches
-are sometimes late, which no stage shows. The virtual device then runs the experiment itself, with its own arrivals and
-batching, and with that much added to its stages. Literal forwards take what they take; there their measured time is
-told too.
+share the work. The virtual device then runs the experiment itself, with its own arrivals and batching, and with that
+much added to its stages. Literal forwards take what they take; there their measured time is told too.
+
+Just-in-time launches are late now and then, which no stage shows. So schedulers that launch in a thread of their own,
+other than those that calibrate, run such a burst themselves too, and what the GPU waits in it is told.
 
 Whether a request makes or misses a batch depends on microseconds. A calibration knows a stage only to tens of them, as
 it has one batch size. So the virtual device runs several times, with pre, forward and post shorter or longer by up to
@@ -24,6 +25,7 @@ from statistics import fmean, median
 from impl.batching import Dynamic
 from impl.costs import Cost, Costs, WorkKind
 from impl.engine import Scheduler
+from impl.errors import RunFailed
 from impl.experiment import Scenario, run
 from impl.machines import Machine, VirtualMachine
 from impl.schedulers import SCHEDULERS
@@ -35,7 +37,9 @@ from reports.verdict import uncertainty
 
 NUM_CALIBRATION_STEPS = 10
 NUM_OWN_STEPS = 20
-"""Of a burst under the predicted scheduler itself: just-in-time launches are late once in about eight steps."""
+"""Steps of a burst under the predicted scheduler itself: just-in-time launches are late only once in about eight."""
+MOST_WAITING = 0.03
+"""Share of a step that the GPU may be told to wait: more is no late launch but another order of steps."""
 NUM_WARM_UP_STEPS = 3
 OFFSETS_NS = range(-40_000, 40_001, 10_000)
 """Added to pre, forward and post, all at once, one virtual run each; nanoseconds."""
@@ -72,18 +76,6 @@ class Overheads:
             ),
         )
 
-    def at_pace_of(self, measured: Timeline, scheduler: Scheduler, calibration: Scenario) -> Overheads:
-        """Return the overheads with which the virtual device predicts the mean step of a measured calibration run.
-
-        What its step is too long or too short goes to the stage that sets the pace: the forward where the GPU never
-        waits, else post.
-        """
-        predicted = run(scheduler, self.apply(calibration), self.machine()).timeline
-        by_ns = round(_step_ns(measured) - _step_ns(predicted))
-        if _is_gpu_busy(predicted):
-            return replace(self, forward_ns=self.forward_ns + by_ns)
-        return replace(self, post_ns=self.post_ns + by_ns)
-
     def machine(self) -> VirtualMachine:
         """Return a virtual device with these overheads."""
         return VirtualMachine(has_gil=has_gil(), launch_tail_ns=self.launch_tail_ns, gil_releases=self.gil_releases)
@@ -97,20 +89,34 @@ def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario
     """Measure a scheduler's overheads on a machine in one short run, as medians over its steps.
 
     Where one thread waits for another, both stages end late for the same reason, and it is counted twice. So the
-    overheads are then fitted to the pace of the same run.
+    virtual device predicts the calibration run itself, and what its step is too long comes off the last stage.
     """
     calibration = _calibration(scenario, batch_size, NUM_CALIBRATION_STEPS)
     timeline = run(scheduler, calibration, machine).timeline
     found = _overheads(timeline, calibration.costs, batch_size, machine.gil_releases)
-    return found.at_pace_of(timeline, scheduler, calibration)
+    predicted = run(scheduler, found.apply(calibration), found.machine()).timeline
+    too_long_ns = median(_steps_ns(predicted)) - median(_steps_ns(timeline))
+    return replace(found, post_ns=found.post_ns - round(too_long_ns))
 
 
-def fit_to_pace(
+def with_late_launches(
     overheads: Overheads, machine: Machine, scheduler: Scheduler, scenario: Scenario, batch_size: int
 ) -> Overheads:
-    """Fit overheads that another scheduler measured to this one's pace in a short run of its own."""
+    """Add to the forward what the GPU waits for late launches, as the mean over a short run of the scheduler.
+
+    Nothing is added if the virtual GPU waits in that run too, for then the host sets the pace, or if it is more than
+    `MOST_WAITING` of a step.
+    """
     calibration = _calibration(scenario, batch_size, NUM_OWN_STEPS)
-    return overheads.at_pace_of(run(scheduler, calibration, machine).timeline, scheduler, calibration)
+    predicted = run(scheduler, overheads.apply(calibration), overheads.machine()).timeline
+    forwards = predicted.stage(FORWARD)[NUM_WARM_UP_STEPS:]
+    if any(after.start_ns != before.end_ns for before, after in pairwise(forwards)):
+        return overheads
+    step_ns = fmean(_steps_ns(predicted))
+    waiting_ns = fmean(_steps_ns(run(scheduler, calibration, machine).timeline)) - step_ns
+    if abs(waiting_ns) > MOST_WAITING * step_ns:
+        return overheads
+    return replace(overheads, forward_ns=overheads.forward_ns + round(waiting_ns))
 
 
 def _calibration(scenario: Scenario, batch_size: int, num_steps: int) -> Scenario:
@@ -120,16 +126,12 @@ def _calibration(scenario: Scenario, batch_size: int, num_steps: int) -> Scenari
     return replace(scenario, workload=burst(num_steps * batch_size), batching=Dynamic(batch_size), costs=costs)
 
 
-def _step_ns(timeline: Timeline) -> float:
-    """Return the mean time from one step's end to the next one's, without the last step, which prepares no other."""
+def _steps_ns(timeline: Timeline) -> list[int]:
+    """Return the times from one step's end to the next one's, after the warm-up and without the last step, during
+    which no next batch is prepared.
+    """
     ends = [span.end_ns for span in timeline.stage(POST)][NUM_WARM_UP_STEPS - 1 : -1]
-    return (ends[-1] - ends[0]) / (len(ends) - 1)
-
-
-def _is_gpu_busy(timeline: Timeline) -> bool:
-    """Return whether forwards of a virtual run follow each other without a gap, past the warm-up."""
-    forwards = timeline.stage(FORWARD)[NUM_WARM_UP_STEPS:]
-    return all(after.start_ns == before.end_ns for before, after in pairwise(forwards))
+    return [after - before for before, after in pairwise(ends)]
 
 
 def _overheads(timeline: Timeline, costs: Costs, batch_size: int, gil_releases: int) -> Overheads:
@@ -224,22 +226,35 @@ def calibrator_of(timeline: Timeline) -> str:
     return "overlap_worker_thread" if lanes[POST] == lanes[PRE] else "overlap_three_thread"
 
 
-def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine) -> list[Prediction]:
-    """Predict measured rounds on the virtual device, scheduler by scheduler."""
+def predict(
+    rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machine
+) -> tuple[list[Prediction], dict[str, RunFailed]]:
+    """Predict measured rounds on the virtual device, scheduler by scheduler.
+
+    Returns:
+        The predictions, and the error of each scheduler that failed in a calibration or in virtual time.
+    """
     scenario = with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario
     calibrated: dict[tuple[str, int], Overheads] = {}
     found = []
+    failed = {}
     for name in rounds.results:
-        calibration = calibrator_of(rounds.of(name)[0].timeline), round(fmean(rounds.metric("batch_size_mean", name)))
-        calibrator, batch_size = calibration
-        if calibration not in calibrated:
-            calibrated[calibration] = measure_overheads(machine, SCHEDULERS[calibrator], scenario, batch_size)
-        overheads = calibrated[calibration]
-        if calibrator not in ("normal", name):
-            overheads = fit_to_pace(overheads, machine, schedulers[name], scenario, batch_size)
-        throughputs_rps, ttfts_ns = zip(
-            *(_simulate(overheads, offset_ns, schedulers[name], scenario) for offset_ns in OFFSETS_NS), strict=True
-        )
+        batch_size = round(fmean(rounds.metric("batch_size_mean", name)))
+        calibrator = calibrator_of(rounds.of(name)[0].timeline)
+        if (calibrator, batch_size) not in calibrated:
+            calibrated[calibrator, batch_size] = measure_overheads(
+                machine, SCHEDULERS[calibrator], scenario, batch_size
+            )
+        overheads = calibrated[calibrator, batch_size]
+        try:
+            if calibrator not in ("normal", name):
+                overheads = with_late_launches(overheads, machine, schedulers[name], scenario, batch_size)
+            throughputs_rps, ttfts_ns = zip(
+                *(_simulate(overheads, offset_ns, schedulers[name], scenario) for offset_ns in OFFSETS_NS), strict=True
+            )
+        except RunFailed as error:  # a user's scheduler may: the others go on
+            failed[name] = error
+            continue
         found.append(
             Prediction(
                 name,
@@ -251,7 +266,7 @@ def predict(rounds: Rounds, schedulers: Mapping[str, Scheduler], machine: Machin
                 _spread(ttfts_ns),
             )
         )
-    return found
+    return found, failed
 
 
 def _simulate(overheads: Overheads, offset_ns: int, scheduler: Scheduler, scenario: Scenario) -> tuple[float, float]:
