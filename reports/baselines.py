@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any
 
+from impl.batching import Dynamic
 from impl.costs import WorkKind
 from impl.metrics import Summary
 from impl.timeline import LAUNCH, POST, PRE
@@ -137,14 +138,18 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
 
 
 def _is_noisy(rounds: Rounds, scheduler: str) -> bool:
-    """Return whether a case is one whose rounds vary by about 10 %: its forward is launched kernel by kernel, or
-    several threads compete for the GIL, and the operating system decides who gets it.
+    """Return whether a case is one whose rounds or hosts vary by several percent: its forward is launched kernel by
+    kernel; or several threads compete for the GIL, and the operating system decides who gets it; or three forwards
+    are in flight while batches fill, so that the host's pace decides how many there are.
     """
-    if rounds.scenario.settings.kernels_per_forward > 1:
+    scenario, result = rounds.scenario, rounds.of(scheduler)[0]
+    if scenario.settings.kernels_per_forward > 1:
         return True
-    stages = (PRE, LAUNCH, POST)
-    threads = {span.lane for span in rounds.of(scheduler)[0].timeline.spans if span.stage in stages}
-    return has_gil() and rounds.scenario.costs.host_work is WorkKind.SPIN and len(threads) > 1
+    if isinstance(scenario.batching, Dynamic) and scenario.batching.max_batch_size > 1:
+        forwards = result.metrics.forwards
+        return any(third.launch_ns < first.end_ns for first, third in zip(forwards, forwards[2:], strict=False))
+    threads = {span.lane for span in result.timeline.spans if span.stage in (PRE, LAUNCH, POST)}
+    return has_gil() and scenario.costs.host_work is WorkKind.SPIN and len(threads) > 1
 
 
 def _absolute_difference(expected: dict[str, float | None], rounds: Rounds, reference: str) -> list[str]:
