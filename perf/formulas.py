@@ -1,33 +1,54 @@
-"""Names for the constant stage times of an experiment, so that a formula reads like the sentence it stands for."""
+"""Names for an experiment's stage times, so that a formula reads like the sentence it stands for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from impl.timeline import FORWARD, LAUNCH, POST, PRE
+from impl.experiment import Result
+from impl.timeline import COPY, FORWARD, LAUNCH, POST, PRE
+from reports.cases import REFERENCE
+from reports.claims import Evidence
 from reports.measure import Rounds
+
+MOST_ADDED_NS = 1_000_000
+"""What a real host may add to a step of `normal`, in nanoseconds: an H200's added 0.3 ms, a slow one's 0.6 ms."""
+FORWARD_SLACK_NS = 100_000
+"""What a real forward may differ by beyond the tolerance: events around it also time the start of a graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Stage times of a scenario in which all batches take equally long, in nanoseconds, and its requests."""
+    """Stage times that are the same for every batch, in nanoseconds, and two numbers of the workload."""
 
     n: int
     """Number of requests."""
     gap: float
-    """Mean time between arrivals."""
+    """Mean time between arrivals, in nanoseconds."""
     pre: float
     launch: float
     forward: float
+    """Without what a forward costs per request or token."""
     copy: float
     post: float
 
 
 def asked(rounds: Rounds) -> Stages:
-    """Return the times that the scenario asks for, per batch; forwards that cost something per token need more."""
+    """Return the times that the scenario asks for.
+
+    Raises:
+        ValueError: if a stage other than the forward costs something per request or token: it has no one time.
+    """
     costs, workload = rounds.scenario.costs, rounds.scenario.workload
+    for name in ("pre", "launch", "copy", "post"):
+        cost = getattr(costs, name)
+        if cost.per_request_ns or cost.per_token_ns:
+            raise ValueError(
+                f"{rounds.scenario.id}: {name} costs {cost.per_request_ns} ns a request and {cost.per_token_ns} ns a "
+                "token; formulas need stages that take equally long for every batch"
+            )
     return Stages(
         len(workload.requests),
         workload.mean_gap_ns,
@@ -39,24 +60,63 @@ def asked(rounds: Rounds) -> Stages:
     )
 
 
-def measured(rounds: Rounds) -> Stages:
-    """Return the times that stages took under `normal` in the same rounds, as medians over batches.
+def stages(evidence: Evidence, rounds: Rounds) -> Stages:
+    """Return the stage times for formulas: those asked for, and where time is real, those that `normal` took.
 
-    In virtual time they are those that were asked for. A real host adds its own: to pre, the upload and a launch that
-    was to take no time; to post, the wake-up after the forward. So a formula for another scheduler is about its order
-    of steps alone.
+    A real host adds its own time to each stage: to pre, the upload and a launch that was to take none; to post, the
+    wake-up after the forward. Told that, a formula is about the order of steps alone; what passes between the stages
+    of a step is left out. That stages take about what was asked for is checked here, as part of the claim.
+
+    Raises:
+        ValueError: if `normal` does not take part, or a stage has no one time.
     """
-    wanted = asked(rounds)
-    batches = [batch for result in rounds.of("normal") for batch in result.timeline.by_batch().values()]
-    launched = LAUNCH if wanted.launch else FORWARD
-    return replace(
-        wanted,
-        pre=_median([batch[launched].start_ns - batch[PRE].start_ns for batch in batches]),
-        launch=_median([batch[FORWARD].start_ns - batch[launched].start_ns for batch in batches]),
-        forward=_median([batch[FORWARD].end_ns - batch[FORWARD].start_ns for batch in batches]),
-        post=_median([batch[POST].end_ns - batch[FORWARD].end_ns for batch in batches]) - wanted.copy,
+    wanted, name = asked(rounds), rounds.scenario.id
+    if evidence.is_exact:
+        return wanted
+    if REFERENCE not in (*rounds.results, *rounds.failures):
+        raise ValueError(f"{name}: no {REFERENCE!r} takes part, whose steps tell formulas how long stages take")
+    measured = [_under_normal(result, wanted) for result in rounds.of(REFERENCE)]
+    added = [each.pre + each.launch + each.post - wanted.pre - wanted.launch - wanted.post for each in measured]
+    evidence.at_most(f"{name}: time added to a step", np.array(added), MOST_ADDED_NS)
+    forwards = np.array([each.forward for each in measured])
+    margin = evidence.tolerance.equal * wanted.forward + FORWARD_SLACK_NS
+    evidence.between(f"{name}: forward", forwards, wanted.forward - margin, wanted.forward + margin)
+    return Stages(
+        wanted.n,
+        wanted.gap,
+        _median([each.pre for each in measured]),
+        _median([each.launch for each in measured]),
+        _median([each.forward for each in measured]),
+        _median([each.copy for each in measured]),
+        _median([each.post for each in measured]),
     )
 
 
-def _median(times_ns: list[int]) -> float:
+def _under_normal(result: Result, wanted: Stages) -> Stages:
+    """Return the medians of one round's stage times, over batches.
+
+    A launch or a copy that was to take no time counts as part of pre or post; what forwards cost per request or token
+    is taken off.
+    """
+    cost = result.scenario.costs.forward
+    launched = LAUNCH if wanted.launch else FORWARD
+    copied = COPY if wanted.copy else FORWARD
+    batches = result.timeline.by_batch()
+    forwards = [
+        each.end_ns - each.start_ns - cost.per_request_ns * each.size - cost.per_token_ns * each.num_tokens
+        for each in result.metrics.forwards
+    ]
+    spans = [batches[each.batch_id] for each in result.metrics.forwards]
+    return Stages(
+        wanted.n,
+        wanted.gap,
+        _median([batch[launched].start_ns - batch[PRE].start_ns for batch in spans]),
+        _median([batch[FORWARD].start_ns - batch[launched].start_ns for batch in spans]),
+        _median(forwards),
+        _median([batch[copied].end_ns - batch[FORWARD].end_ns for batch in spans]),
+        _median([batch[POST].end_ns - batch[copied].end_ns for batch in spans]),
+    )
+
+
+def _median(times_ns: Sequence[float]) -> float:
     return float(np.median(times_ns))

@@ -14,7 +14,7 @@ from perf.broken import (
     overlap_that_waits_for_arrivals,
 )
 from perf.experiments import HIGH_QPS, LOW_QPS, ONE_FORWARD_LOW_QPS, QUEUED_DECODE
-from perf.formulas import measured
+from perf.formulas import stages
 from reports.claims import Broken, Evidence, claim
 
 
@@ -24,7 +24,7 @@ def test_high_qps_overlap_is_better_on_throughput_and_ttft(evidence: Evidence) -
     step; `overlap` can take as little as max(forward, pre + launch + post).
     """
     rounds = evidence.of(HIGH_QPS)
-    s = measured(rounds)
+    s = stages(evidence, rounds)
     steps = s.n // 16 * 16
     step = s.pre + s.launch + s.forward + s.post
     bound = step / max(s.forward, s.pre + s.launch + s.post) - 1
@@ -43,7 +43,7 @@ def test_high_qps_overlap_is_better_on_throughput_and_ttft(evidence: Evidence) -
 def test_low_qps_with_one_forward_a_request_shows_no_difference_at_all(evidence: Evidence) -> None:
     """20 QPS at even distances with 24 ms of work: each request is alone, TTFT is pre + forward + post under both."""
     rounds = evidence.of(ONE_FORWARD_LOW_QPS)
-    s = measured(rounds)
+    s = stages(evidence, rounds)
     for name in ("normal", "overlap"):
         found = rounds.metric("ttft_mean_ns", name)
         evidence.equal(f"{name}'s mean TTFT", found, s.pre + s.forward + s.post)
@@ -74,15 +74,15 @@ def test_an_arriving_prefill_waits_for_the_decode_queued_ahead_of_it(evidence: E
     Where time is real, every step is a little longer and T meets it elsewhere: hence the wider bounds there.
     """
     rounds = evidence.of(QUEUED_DECODE)
-    s = measured(rounds)
+    s = stages(evidence, rounds)
     arrival = rounds.scenario.workload.requests[1].arrival_ns
     step = s.pre + s.forward + s.post
     running = (arrival - s.pre - s.post) // s.forward
     normal_ttft = rounds.each("normal", lambda r: r.metrics.requests[1].ttft_ns)
     overlap_ttft = rounds.each("overlap", lambda r: r.metrics.requests[1].ttft_ns)
     expected = s.pre + (running + 3) * s.forward + s.post - arrival
-    evidence.equal("normal's TTFT", normal_ttft, 2 * step - arrival % step, within=0.1)
-    evidence.equal("overlap's TTFT", overlap_ttft, expected, within=0.1)
+    evidence.equal("normal's TTFT", normal_ttft, 2 * step - arrival % step, within=0.05)
+    evidence.equal("overlap's TTFT", overlap_ttft, expected, within=0.05)
     rise = overlap_ttft / normal_ttft - 1
     evidence.at_least("rise of TTFT", rise, 0.15)
     evidence.show("TTFT behind a decode", rise, "%")

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any
 
-from impl.batching import Dynamic
 from impl.costs import WorkKind
 from impl.metrics import Summary
 from impl.timeline import LAUNCH, POST, PRE
@@ -124,7 +123,7 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
     if base is None:
         return [f"the baseline has no {case_id(case.experiment.id, reference)} to compare with"]
     moved = []
-    factor = NOISY_FACTOR if _is_noisy(rounds, case.scheduler) else 1
+    factor = NOISY_FACTOR if _is_noisy(case, rounds) else 1
     for name, usual in RATIO_TOLERANCES.items():
         tolerance = usual * factor
         before, by = expected[name], base[name]
@@ -137,19 +136,16 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
     return moved
 
 
-def _is_noisy(rounds: Rounds, scheduler: str) -> bool:
+def _is_noisy(case: Case, rounds: Rounds) -> bool:
     """Return whether a case is one whose rounds or hosts vary by several percent: its forward is launched kernel by
-    kernel; or several threads compete for the GIL, and the operating system decides who gets it; or three forwards
-    are in flight while batches fill, so that the host's pace decides how many there are.
+    kernel; or several threads compete for the GIL, and the operating system decides who gets it; or the host's speed
+    decides how many batches there are.
     """
-    scenario, result = rounds.scenario, rounds.of(scheduler)[0]
-    if scenario.settings.kernels_per_forward > 1:
+    if rounds.scenario.settings.kernels_per_forward > 1 or case.scheduler in case.experiment.paced_by_host:
         return True
-    if isinstance(scenario.batching, Dynamic) and scenario.batching.max_batch_size > 1:
-        forwards = result.metrics.forwards
-        return any(third.launch_ns < first.end_ns for first, third in zip(forwards, forwards[2:], strict=False))
-    threads = {span.lane for span in result.timeline.spans if span.stage in (PRE, LAUNCH, POST)}
-    return has_gil() and scenario.costs.host_work is WorkKind.SPIN and len(threads) > 1
+    stages = (PRE, LAUNCH, POST)
+    threads = {span.lane for span in rounds.of(case.scheduler)[0].timeline.spans if span.stage in stages}
+    return has_gil() and rounds.scenario.costs.host_work is WorkKind.SPIN and len(threads) > 1
 
 
 def _absolute_difference(expected: dict[str, float | None], rounds: Rounds, reference: str) -> list[str]:

@@ -26,6 +26,8 @@ class Experiment:
         real_scale: factor on all times where time is real, so that a run stays short.
         real_rounds: paired rounds where time is real; one is exact in virtual time.
         is_open_to_users: whether a scheduler given with --scheduler joins.
+        paced_by_host: schedulers whose number of batches the host's speed decides, so that hosts differ by several
+            percent; compared with their baselines less closely.
     """
 
     scenario: Scenario
@@ -34,6 +36,7 @@ class Experiment:
     real_scale: float = 0.1
     real_rounds: int = 3
     is_open_to_users: bool = True
+    paced_by_host: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         require_positive("real_scale", self.real_scale, unit="times the article's time")
