@@ -29,7 +29,8 @@ def test_a_worker_thread_that_is_not_waited_for_hides_long_launches(evidence: Ev
     rounds = evidence.of(LAUNCH_BOUND)
     s = stages(evidence, rounds)
     expected = s.pre + s.n * s.launch + s.forward + s.post
-    evidence.equal("total without waiting", rounds.metric("total_ns", NO_WAIT), expected)
+    total = rounds.metric("total_ns", NO_WAIT)
+    evidence.equal("total without waiting", total, expected, within=0.05)  # 20 hand-overs between threads
     gain = rounds.gain("throughput_rps", NO_WAIT, "overlap")
     evidence.at_least("throughput over overlap's", gain, 0.3)
     evidence.show("throughput over overlap's", gain, "%")

@@ -52,7 +52,7 @@ def test_where_time_is_real_they_are_those_of_normal(settings: DeviceSettings) -
     assert stages(evidence, rounds) == replace(
         asked(rounds), pre=2_050_000, launch=1_050_000, forward=6_980_000, post=4_050_000
     )
-    assert checks(evidence) == {"small: time added to a step": Verdict.HOLDS, "small: forward": Verdict.HOLDS}
+    assert checks(evidence) == {"small: milliseconds added to a step": Verdict.HOLDS, "small: forward": Verdict.HOLDS}
 
 
 def test_a_launch_and_a_copy_that_were_to_take_no_time_belong_to_their_neighbours() -> None:
@@ -70,7 +70,7 @@ def test_what_forwards_cost_per_request_is_taken_off() -> None:
 @pytest.mark.parametrize(
     ("host_ns", "forward_ns", "wrong"),
     [
-        (400_000, 0, {"small: time added to a step"}),
+        (400_000, 0, {"small: milliseconds added to a step"}),
         (0, 320_000, {"small: forward"}),
         (0, -320_000, {"small: forward"}),
         (300_000, 300_000, set()),
