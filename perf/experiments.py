@@ -137,7 +137,7 @@ BACKLOG_SWEEP = tuple(
         Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
         PAIR,
         section="5.2",
-        real_scale=0.04,
+        real_scale=0.05,
     )
     for forward_ms in FORWARDS_MS
 )
