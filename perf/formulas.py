@@ -14,13 +14,16 @@ from reports.claims import Evidence
 from reports.measure import Rounds
 
 MOST_ADDED_MS = 1.0
-"""What a real host may add to a step of `normal`, in milliseconds: an H200's added 0.3 ms, a slow one's 0.6 ms."""
+"""Most that a real host may add to a step of `normal`, in milliseconds: an H200's added 0.3, a slow one's 0.6.
+
+A few claims need less.
+"""
 FORWARD_SLACK_NS = 100_000
 """What a real forward may differ by beyond the tolerance: events around it also time the start of a graph."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class StageTimes:
     """Stage times that are the same for every batch, in nanoseconds, and two numbers of the workload."""
 
     n: int
@@ -35,7 +38,7 @@ class Stages:
     post: float
 
 
-def asked(rounds: Rounds) -> Stages:
+def asked_times(rounds: Rounds) -> StageTimes:
     """Return the times that the scenario asks for.
 
     Raises:
@@ -49,7 +52,7 @@ def asked(rounds: Rounds) -> Stages:
                 f"{rounds.scenario.id}: {name} costs {cost.per_request_ns} ns a request and {cost.per_token_ns} ns a "
                 "token; formulas need stages that take equally long for every batch"
             )
-    return Stages(
+    return StageTimes(
         len(workload.requests),
         workload.mean_gap_ns,
         costs.pre.fixed_ns,
@@ -60,17 +63,18 @@ def asked(rounds: Rounds) -> Stages:
     )
 
 
-def stages(evidence: Evidence, rounds: Rounds) -> Stages:
+def stage_times(evidence: Evidence, rounds: Rounds) -> StageTimes:
     """Return the stage times for formulas: those asked for, and where time is real, those that `normal` took.
 
-    A real host adds its own time to each stage: to pre, the upload and a launch that was to take none; to post, the
-    wake-up after the forward. Told that, a formula is about the order of steps alone; what passes between the stages
-    of a step is left out. That stages take about what was asked for is checked here, as part of the claim.
+    A real host adds its own time to each stage. Pre lasts until the launch starts (and a launch that was to take no
+    time belongs to it), post from the end of the forward or its copy. Told these times, a formula is about the order
+    of steps alone; left out is what passes between steps, and from a launch's return to its forward's start. That
+    stages take about what was asked for is checked here, as part of the claim.
 
     Raises:
         ValueError: if `normal` does not take part, or a stage has no one time.
     """
-    wanted, name = asked(rounds), rounds.scenario.id
+    wanted, name = asked_times(rounds), rounds.scenario.id
     if evidence.is_exact:
         return wanted
     if REFERENCE not in (*rounds.results, *rounds.failures):
@@ -81,7 +85,7 @@ def stages(evidence: Evidence, rounds: Rounds) -> Stages:
     forwards = np.array([each.forward for each in measured])
     margin = evidence.tolerance.equal * wanted.forward + FORWARD_SLACK_NS
     evidence.between(f"{name}: forward", forwards, wanted.forward - margin, wanted.forward + margin)
-    return Stages(
+    return StageTimes(
         wanted.n,
         wanted.gap,
         _median([each.pre for each in measured]),
@@ -92,7 +96,7 @@ def stages(evidence: Evidence, rounds: Rounds) -> Stages:
     )
 
 
-def _under_normal(result: Result, wanted: Stages) -> Stages:
+def _under_normal(result: Result, wanted: StageTimes) -> StageTimes:
     """Return the medians of one round's stage times, over batches.
 
     A launch or a copy that was to take no time counts as part of pre or post; what forwards cost per request or token
@@ -107,7 +111,7 @@ def _under_normal(result: Result, wanted: Stages) -> Stages:
         for each in result.metrics.forwards
     ]
     spans = [batches[each.batch_id] for each in result.metrics.forwards]
-    return Stages(
+    return StageTimes(
         wanted.n,
         wanted.gap,
         _median([batch[launched].start_ns - batch[PRE].start_ns for batch in spans]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perf.broken import overlap_that_synchronizes
 from perf.experiments import BACKLOG_SWEEP
-from perf.formulas import stages
+from perf.formulas import stage_times
 from reports.claims import Broken, Evidence, claim
 
 
@@ -21,7 +21,7 @@ def test_under_backlog_overlap_never_lowers_throughput(evidence: Evidence) -> No
     gains = []
     for experiment in BACKLOG_SWEEP:
         rounds = evidence.of(experiment)
-        s = stages(evidence, rounds)
+        s = stage_times(evidence, rounds)
         if s.forward >= s.pre + s.post:
             expected = s.pre + s.n * s.forward + s.post
         else:

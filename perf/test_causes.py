@@ -12,7 +12,7 @@ from impl.schedulers import overlap, overlap_three_thread
 from perf.broken import overlap_that_synchronizes
 from perf.causes import INSERTED, foreign_share, gpu_time_ns, share_of_all, time_ns
 from perf.experiments import BALANCED, GIL, MIXED, SATURATED, STARVED
-from perf.formulas import stages
+from perf.formulas import stage_times
 from reports.claims import Broken, Evidence, claim
 
 STEADY = 2
@@ -29,7 +29,7 @@ def test_saturated_what_is_inserted_is_the_previous_forward(evidence: Evidence) 
     Of all requests' TTFT at most 1 % is unexplained, in virtual time nothing.
     """
     rounds = evidence.of(SATURATED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     behind = rounds.each("overlap", lambda r: time_ns(r, STEADY, Cause.EARLIER_FORWARDS))
     stray = rounds.each("overlap", lambda r: foreign_share(r, STEADY, Cause.EARLIER_FORWARDS))
     evidence.equal("time behind the previous forward", behind, s.forward - s.pre - s.post)
@@ -47,7 +47,7 @@ def test_starved_what_is_inserted_is_the_cpu_work_of_other_requests(evidence: Ev
     them: pre + post − forward is left, and no time behind earlier forwards.
     """
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     inserted = rounds.each("overlap", lambda r: time_ns(r, STEADY, *INSERTED))
     stray = rounds.each("overlap", lambda r: foreign_share(r, STEADY, *INSERTED))
     evidence.equal("inserted CPU time", inserted, s.pre + s.post - s.forward, within=PART_TOLERANCE)
@@ -81,7 +81,7 @@ def short_prefill(scenario: Scenario) -> Scenario:
 def test_a_decode_behind_a_prefill_waits_for_it(evidence: Evidence) -> None:
     """The decode is prepared while the prefill runs, and waits for what is left of it: prefill − pre − post."""
     rounds = evidence.of(MIXED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     prefill = (
         s.forward + rounds.scenario.costs.forward.per_token_ns * rounds.scenario.workload.requests[1].prompt_tokens
     )
@@ -96,7 +96,7 @@ def test_threads_take_the_cpu_out_of_the_gpus_way(evidence: Evidence) -> None:
     thread for each stage it never does.
     """
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
 
     def waits(result: Result) -> int:
         return gpu_time_ns(result, GpuCause.CPU)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from impl.device.protocol import DeviceSettings
 from impl.experiment import Scenario
 from perf.experiments import COPY_ON_ENGINE_STREAM, COPY_STREAM
-from perf.formulas import stages
+from perf.formulas import stage_times
 from reports.claims import Broken, Evidence, claim
 from reports.measure import matched
 
@@ -28,7 +28,7 @@ def test_a_copy_stream_overlaps_the_copy_with_the_next_forward(evidence: Evidenc
     own only the last one shows: pre + n·forward + copy + post.
     """
     own, shared = evidence.of(COPY_STREAM), evidence.of(COPY_ON_ENGINE_STREAM)
-    s = stages(evidence, own)
+    s = stage_times(evidence, own)
     alone, together = own.metric("total_ns", "overlap"), shared.metric("total_ns", "overlap")
     evidence.equal("total with a copy stream", alone, s.pre + s.n * s.forward + s.copy + s.post)
     evidence.equal("total on the engine stream", together, s.pre + s.n * (s.forward + s.copy) + s.post)

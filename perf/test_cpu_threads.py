@@ -10,7 +10,7 @@ from impl.schedulers import overlap
 from impl.timeline import FORWARD
 from perf.broken import three_threads_that_take_turns
 from perf.experiments import GIL, STARVED
-from perf.formulas import asked, stages
+from perf.formulas import asked_times, stage_times
 from reports.claims import Broken, Evidence, claim
 from reports.measure import matched
 
@@ -31,7 +31,7 @@ def test_three_threads_close_the_bubbles_of_the_starved_case(evidence: Evidence)
     longest, pre + n·forward + post and no bubble.
     """
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     expected = s.pre + s.n * s.forward + s.post
     evidence.equal("three threads' total", rounds.metric("total_ns", "overlap_three_thread"), expected)
     idle = rounds.metric("gpu_idle_share", "overlap_three_thread")
@@ -52,7 +52,7 @@ def test_three_threads_close_the_bubbles_of_the_starved_case(evidence: Evidence)
 def test_three_threads_lower_mean_ttft_in_the_starved_case(evidence: Evidence) -> None:
     """Request i (from 0) ends at pre + (i + 1)·forward + post."""
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     expected = s.pre + (s.n + 1) / 2 * s.forward + s.post - (s.n - 1) / 2 * s.gap
     evidence.equal("mean TTFT", rounds.metric("ttft_mean_ns", "overlap_three_thread"), expected)
     change = rounds.gain("ttft_mean_ns", "overlap_three_thread")
@@ -67,7 +67,7 @@ def test_the_threads_gain_disappears_when_the_stages_hold_the_gil(evidence: Evid
     GIL: there the claim is that the gain stays.
     """
     rounds, free = evidence.of(GIL), evidence.of(STARVED)
-    s = asked(rounds)
+    s = asked_times(rounds)
     threads = rounds.metric("total_ns", "overlap_three_thread")
     gain = rounds.gain("throughput_rps", "overlap_three_thread", "overlap")
     held, let_go = matched(gain, free.gain("throughput_rps", "overlap_three_thread", "overlap"))
@@ -99,7 +99,7 @@ def test_a_post_thread_shortens_the_way_from_forward_end_to_delivery(evidence: E
     `overlap`, post of all but the first and the last request waits until the next launch is made.
     """
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     delay = rounds.each("overlap_post_thread", delivery_delay_ns)
     evidence.equal("delay with a post thread", delay, s.post)
     change = delay / rounds.each("overlap", delivery_delay_ns) - 1

@@ -12,7 +12,7 @@ import math
 from impl.schedulers import normal, overlap
 from perf.broken import three_threads_that_take_turns
 from perf.experiments import DYNAMIC_BATCHING
-from perf.formulas import asked
+from perf.formulas import asked_times
 from reports.claims import Broken, Evidence, claim
 
 
@@ -28,7 +28,7 @@ def test_overlap_makes_more_and_smaller_batches_than_normal(evidence: Evidence) 
     one every forward from then on, until the last arrival is in.
     """
     rounds = evidence.of(DYNAMIC_BATCHING)
-    s = asked(rounds)
+    s = asked_times(rounds)
     cycle, last = s.pre + s.forward + s.post, (s.n - 1) * s.gap
     normal_forwards = 1 + num_cycles(last, cycle)
     overlap_forwards = 3 + num_cycles(last - cycle, s.forward)
@@ -66,7 +66,7 @@ def test_three_threads_break_dynamic_batching(evidence: Evidence) -> None:
     pre + forwards · forward + post. No bubbles, and a quarter of the throughput.
     """
     rounds = evidence.of(DYNAMIC_BATCHING)
-    s = asked(rounds)
+    s = asked_times(rounds)
     forwards = 1 + num_cycles((s.n - 1) * s.gap, s.pre)
     if evidence.is_exact:
         evidence.equal("forwards", rounds.metric("num_forwards", "overlap_three_thread"), forwards)

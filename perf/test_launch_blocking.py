@@ -17,7 +17,7 @@ from perf.experiments import (
     LAUNCH_FREE,
     LAUNCH_QUEUE_FULL,
 )
-from perf.formulas import asked, stages
+from perf.formulas import asked_times, stage_times
 from reports.claims import Broken, Evidence, claim
 
 
@@ -35,7 +35,7 @@ def with_hidden_synchronization(scenario: Scenario) -> Scenario:
 def test_a_free_launch_costs_no_ttft(evidence: Evidence) -> None:
     """Prefills in a row: request i (from 0) ends at pre + (i + 1)·forward + post, before it would under `normal`."""
     rounds = evidence.of(LAUNCH_FREE)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     expected = s.pre + (s.n + 1) / 2 * s.forward + s.post
     evidence.equal("mean TTFT", rounds.metric("ttft_mean_ns", "overlap"), expected)
     change = rounds.gain("ttft_mean_ns", "overlap")
@@ -52,7 +52,7 @@ def test_a_hidden_synchronization_costs_one_forward_of_ttft(evidence: Evidence) 
     thread that is not waited for takes the loss away.
     """
     rounds = evidence.of(LAUNCH_BLOCKED_BY_OWN)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     ends = [(i + 2) * (s.pre + s.forward) + (i + 1) * s.post for i in range(s.n - 1)]
     ends.append(s.n * (s.pre + s.forward + s.post))
     evidence.equal("mean TTFT", rounds.metric("ttft_mean_ns", "overlap"), sum(ends) / s.n)
@@ -81,7 +81,7 @@ def test_a_launch_that_waits_for_the_previous_forward_costs_no_ttft_by_itself(ev
     result is due: TTFT is that of a free launch.
     """
     rounds = evidence.of(LAUNCH_BLOCKED_BY_PREVIOUS)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     expected = s.pre + (s.n + 1) / 2 * s.forward + s.post
     evidence.equal("mean TTFT", rounds.metric("ttft_mean_ns", "overlap"), expected)
     blocked = rounds.each("overlap", second_launch_ns)
@@ -97,7 +97,7 @@ def test_thousands_of_small_kernels_fill_the_queue_and_raise_ttft(evidence: Evid
     for (k − c) / k of the next forward; only the last one does not.
     """
     rounds = evidence.of(LAUNCH_QUEUE_FULL)
-    s = asked(rounds)
+    s = asked_times(rounds)
     kernels = rounds.scenario.settings.kernels_per_forward
     held = (s.n - 1) / s.n * s.forward * (kernels - QUEUE_CAPACITY) / kernels
     free = s.pre + (s.n + 1) / 2 * s.forward + s.post

@@ -7,7 +7,7 @@ from dataclasses import replace
 from impl.costs import cost_ms
 from impl.experiment import Scenario
 from perf.experiments import MIXED, MIXED_LITERAL, SATURATED
-from perf.formulas import asked
+from perf.formulas import asked_times
 from reports.claims import Broken, Evidence, claim
 
 
@@ -23,7 +23,7 @@ def test_a_prefill_between_decodes_keeps_its_ttft_and_leaves_the_gpu_idle(eviden
     it, of pre + prefill + decode in all, where the saturated pipeline has none.
     """
     rounds = evidence.of(MIXED)
-    s = asked(rounds)
+    s = asked_times(rounds)
     prefill = (
         rounds.scenario.workload.requests[1].prompt_tokens * rounds.scenario.costs.forward.per_token_ns + s.forward
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perf.broken import overlap_that_synchronizes
 from perf.experiments import PROTOTYPE
-from perf.formulas import asked
+from perf.formulas import asked_times
 from reports.claims import Broken, Evidence, claim
 
 
@@ -16,7 +16,7 @@ def test_prototype_overlap_raises_throughput(evidence: Evidence) -> None:
     gain is asserted.
     """
     rounds = evidence.of(PROTOTYPE)
-    s = asked(rounds)
+    s = asked_times(rounds)
     normal, overlap = rounds.metric("total_ns", "normal"), rounds.metric("total_ns", "overlap")
     if evidence.is_exact:
         evidence.equal("normal's total", normal, s.n * (s.pre + s.forward + s.post))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perf.broken import overlap_that_posts_first, overlap_that_synchronizes
 from perf.experiments import SATURATED
-from perf.formulas import asked, stages
+from perf.formulas import asked_times, stage_times
 from reports.claims import Broken, Evidence, claim
 
 
@@ -16,7 +16,7 @@ from reports.claims import Broken, Evidence, claim
 def test_saturated_overlap_raises_throughput(evidence: Evidence) -> None:
     """`normal` takes n·(pre + forward + post), `overlap` pre + n·forward + post: the CPU's time is hidden."""
     rounds = evidence.of(SATURATED)
-    wanted, s = asked(rounds), stages(evidence, rounds)
+    wanted, s = asked_times(rounds), stage_times(evidence, rounds)
     normal = wanted.n * (wanted.pre + wanted.forward + wanted.post)
     evidence.equal("normal's total", rounds.metric("total_ns", "normal"), normal)
     evidence.equal("overlap's total", rounds.metric("total_ns", "overlap"), s.pre + s.n * s.forward + s.post)
@@ -35,7 +35,7 @@ def test_saturated_overlap_lowers_mean_ttft_because_the_queue_moves_faster(evide
     pre + (i + 1)·forward + post; the mean subtracts the mean arrival, (n − 1)/2 · gap.
     """
     rounds = evidence.of(SATURATED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     arrival = (s.n - 1) / 2 * s.gap
     normal = (s.n + 1) / 2 * (s.pre + s.forward + s.post) - arrival
     overlap = s.pre + (s.n + 1) / 2 * s.forward + s.post - arrival
@@ -56,7 +56,7 @@ def test_saturated_service_ttft_contains_the_previous_forward(evidence: Evidence
     its own starts. The first takes pre + forward + post, the second 2·forward + post. Queue wait falls by more.
     """
     rounds = evidence.of(SATURATED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     expected = (s.pre + s.forward + s.post + 2 * s.forward + s.post + (s.n - 2) * 2 * s.forward) / s.n
     found = rounds.metric("service_ttft_mean_ns", "overlap")
     evidence.equal("normal's service TTFT", rounds.metric("service_ttft_mean_ns", "normal"), s.pre + s.forward + s.post)
@@ -77,7 +77,7 @@ def test_saturated_launches_precede_the_previous_end_and_the_gpu_never_idles(evi
     which is (n − 1)·(pre + post) of (n − 1)·(pre + post) + n·forward.
     """
     rounds = evidence.of(SATURATED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     gaps = (s.n - 1) * (s.pre + s.post)
     idle = rounds.metric("gpu_idle_share", "overlap")
     evidence.equal("overlap's launch lead", rounds.metric("launch_lead", "overlap"), 1)

@@ -6,7 +6,7 @@ from impl.experiment import Result
 from impl.timeline import LAUNCH, POST, PRE, SYNCHRONIZE
 from perf.broken import overlap_that_posts_first, overlap_that_synchronizes
 from perf.experiments import STARVED
-from perf.formulas import asked, stages
+from perf.formulas import asked_times, stage_times
 from reports.claims import Broken, Evidence, claim
 
 
@@ -17,7 +17,7 @@ def test_starved_overlap_raises_throughput(evidence: Evidence) -> None:
     max(forward, post) + post. Holds for pre ≤ forward ≤ pre + post.
     """
     rounds = evidence.of(STARVED)
-    wanted, s = asked(rounds), stages(evidence, rounds)
+    wanted, s = asked_times(rounds), stage_times(evidence, rounds)
     normal = wanted.n * (wanted.pre + wanted.forward + wanted.post)
     overlap = s.pre + s.forward + (s.n - 2) * (s.pre + s.post) + max(s.forward, s.post) + s.post
     evidence.equal("normal's total", rounds.metric("total_ns", "normal"), normal)
@@ -31,7 +31,7 @@ def test_starved_overlap_raises_throughput(evidence: Evidence) -> None:
 def test_starved_overlap_lowers_mean_ttft_because_the_queue_moves_faster(evidence: Evidence) -> None:
     """Request i (from 0) ends under `overlap` at pre + forward + post + i·(pre + post), the last one with the run."""
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     step = s.pre + s.post
     ends = [s.pre + s.forward + s.post + i * step for i in range(s.n - 1)]
     ends.append(s.pre + s.forward + (s.n - 2) * step + max(s.forward, s.post) + s.post)
@@ -48,7 +48,7 @@ def test_starved_bubbles_remain_and_are_smaller_than_normals(evidence: Evidence)
     of (n − 2)·(pre + post) + 2·forward.
     """
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     step = s.pre + s.post
     normal = (s.n - 1) * step / ((s.n - 1) * step + s.n * s.forward)
     expected = (s.n - 2) * (step - s.forward) / ((s.n - 2) * step + 2 * s.forward)
@@ -74,7 +74,7 @@ def test_starved_only_three_of_six_steps_are_the_requests_own(evidence: Evidence
     pre + forward + 2·post. `normal`'s is own work alone.
     """
     rounds = evidence.of(STARVED)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     six = [(PRE, 0), (LAUNCH, 0), (POST, -1), (PRE, 1), (LAUNCH, 1), (POST, 0)]
     inner = range(1, s.n - 1)
     as_described = rounds.each("overlap", lambda r: sum(steps_of(r, b) == six for b in inner) / len(inner))

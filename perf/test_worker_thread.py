@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from impl.schedulers import overlap_three_thread, overlap_worker_thread
 from perf.experiments import LAUNCH_BOUND, SATURATED, STARVED
-from perf.formulas import stages
+from perf.formulas import stage_times
 from reports.claims import Broken, Evidence, claim
 
 WORKER, NO_WAIT = "overlap_worker_thread", "overlap_worker_thread_no_wait"
@@ -27,7 +27,7 @@ def test_a_worker_thread_that_is_not_waited_for_hides_long_launches(evidence: Ev
     every pre + launch + post. n batches take pre + n·launch + forward + post.
     """
     rounds = evidence.of(LAUNCH_BOUND)
-    s = stages(evidence, rounds)
+    s = stage_times(evidence, rounds)
     expected = s.pre + s.n * s.launch + s.forward + s.post
     total = rounds.metric("total_ns", NO_WAIT)
     evidence.equal("total without waiting", total, expected, within=0.05)  # 20 hand-overs between threads

@@ -43,6 +43,10 @@ class Experiment:
         require_whole("real_rounds", self.real_rounds, at_least=2, unit="rounds")
         if not self.schedulers:
             raise SettingError(f"experiment {self.id!r} has no schedulers; allowed: one or more")
+        if unknown := sorted(self.paced_by_host - self.schedulers.keys()):
+            raise SettingError(
+                f"experiment {self.id!r}: paced_by_host names {unknown}; allowed: {list(self.schedulers)}"
+            )
 
     @property
     def id(self) -> str:

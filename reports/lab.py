@@ -79,8 +79,8 @@ class Lab:
             self._sampler = None
 
     def predictions(self, experiment: Experiment, device: str) -> tuple[list[Prediction], dict[str, RunFailed]]:
-        """Return what the virtual device predicts for an experiment on a real one, beside the measurement, and which
-        schedulers failed meanwhile.
+        """Return what the virtual device predicts for an experiment on a real one, beside the measurement, and the
+        errors of schedulers that failed in it.
         """
         return predict(self.rounds(experiment, device), self.schedulers(experiment), self.machine(device))
 

@@ -2,12 +2,13 @@
 
 A real step takes more host time than the modelled stages: the scheduler's Python code, the upload, the launch, the
 wake-up after the GPU. Short calibration runs measure it: a burst with the experiment's stage times (pauses of that
-length decide how cold the caches are) in batches of the measured run's mean size, once for each way in which threads
-share the work. The virtual device then runs the experiment itself, with its own arrivals and batching, and with that
-much added to its stages. Literal forwards take what they take; there their measured time is told too.
+length decide how cold the caches are) in batches of the measured run's mean size, once for each such size and way in
+which threads share the work. The virtual device then runs the experiment itself, with its own arrivals and batching,
+and with that much added to its stages. Literal forwards take what they take; there their measured time is told too.
 
-Just-in-time launches are late now and then, which no stage shows. So schedulers that launch in a thread of their own,
-other than those that calibrate, run such a burst themselves too, and what the GPU waits in it is told.
+Launches of just in time are late now and then, which no stage's median shows. So schedulers that launch in a thread of
+their own, other than the calibrating ones, run such a burst themselves too, and the virtual device's forwards are
+lengthened by what the GPU waited in it.
 
 Whether a request makes or misses a batch depends on microseconds. A calibration knows a stage only to tens of them, as
 it has one batch size. So the virtual device runs several times, with pre, forward and post shorter or longer by up to
@@ -38,8 +39,8 @@ from reports.verdict import uncertainty
 NUM_CALIBRATION_STEPS = 10
 NUM_OWN_STEPS = 20
 """Steps of a burst under the predicted scheduler itself: just-in-time launches are late only once in about eight."""
-MOST_WAITING = 0.03
-"""Share of a step that the GPU may be told to wait: more is no late launch but another order of steps."""
+MOST_FITTED = 0.03
+"""Share of a step by which forwards are fitted at most: more is no late launch but another order of steps."""
 NUM_WARM_UP_STEPS = 3
 OFFSETS_NS = range(-40_000, 40_001, 10_000)
 """Added to pre, forward and post, all at once, one virtual run each; nanoseconds."""
@@ -54,7 +55,7 @@ class Overheads:
     launch_ns: int
     """Until the forward starts on the device, or until the launch returns if the device is busy."""
     forward_ns: int
-    """By which forwards last longer than asked for."""
+    """By which forwards last longer than asked for, and what the GPU waits; see `with_late_launches`."""
     post_ns: int
     """Copy, wake-up after the forward, and bookkeeping."""
     launch_tail_ns: int
@@ -102,10 +103,10 @@ def measure_overheads(machine: Machine, scheduler: Scheduler, scenario: Scenario
 def with_late_launches(
     overheads: Overheads, machine: Machine, scheduler: Scheduler, scenario: Scenario, batch_size: int
 ) -> Overheads:
-    """Add to the forward what the GPU waits for late launches, as the mean over a short run of the scheduler.
+    """Fit the forward to the scheduler's own mean step in a short run: launches that are late make the GPU wait.
 
-    Nothing is added if the virtual GPU waits in that run too, for then the host sets the pace, or if it is more than
-    `MOST_WAITING` of a step.
+    It stays as it is if something runs between the virtual GPU's forwards or it waits itself, for then the host sets
+    the pace, and if the difference is more than `MOST_FITTED` of a step, either way.
     """
     calibration = _calibration(scenario, batch_size, NUM_OWN_STEPS)
     predicted = run(scheduler, overheads.apply(calibration), overheads.machine()).timeline
@@ -113,10 +114,10 @@ def with_late_launches(
     if any(after.start_ns != before.end_ns for before, after in pairwise(forwards)):
         return overheads
     step_ns = fmean(_steps_ns(predicted))
-    waiting_ns = fmean(_steps_ns(run(scheduler, calibration, machine).timeline)) - step_ns
-    if abs(waiting_ns) > MOST_WAITING * step_ns:
+    difference_ns = fmean(_steps_ns(run(scheduler, calibration, machine).timeline)) - step_ns
+    if abs(difference_ns) > MOST_FITTED * step_ns:
         return overheads
-    return replace(overheads, forward_ns=overheads.forward_ns + round(waiting_ns))
+    return replace(overheads, forward_ns=overheads.forward_ns + round(difference_ns))
 
 
 def _calibration(scenario: Scenario, batch_size: int, num_steps: int) -> Scenario:
@@ -232,7 +233,10 @@ def predict(
     """Predict measured rounds on the virtual device, scheduler by scheduler.
 
     Returns:
-        The predictions, and the error of each scheduler that failed in a calibration or in virtual time.
+        The predictions, and the error of each scheduler that failed in its own burst or in virtual time.
+
+    Raises:
+        RunFailed: if a calibrating scheduler fails.
     """
     scenario = with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario
     calibrated: dict[tuple[str, int], Overheads] = {}

@@ -10,9 +10,10 @@ from impl.batching import Dynamic
 from impl.costs import Costs, cost_ms
 from impl.device.protocol import DeviceSettings
 from impl.experiment import Scenario
+from impl.machines import VirtualMachine
 from impl.schedulers import SCHEDULERS
 from impl.workload import burst
-from perf.formulas import Stages, asked, stages
+from perf.formulas import StageTimes, asked_times, stage_times
 from reports.claims import Evidence
 from reports.measure import Rounds, measure_rounds
 from reports.verdict import Verdict
@@ -40,7 +41,9 @@ def checks(evidence: Evidence) -> dict[str, Verdict]:
 def test_in_virtual_time_they_are_those_asked_for() -> None:
     _, rounds = rounds_of(scenario(costs=COSTS), "overlap")
     evidence = Evidence("virtual", {})
-    assert stages(evidence, rounds) == asked(rounds) == Stages(3, 0, 2 * MS, 1 * MS, 7 * MS, 3 * MS, 4 * MS)
+    assert (
+        stage_times(evidence, rounds) == asked_times(rounds) == StageTimes(3, 0, 2 * MS, 1 * MS, 7 * MS, 3 * MS, 4 * MS)
+    )
     assert not evidence.checks
 
 
@@ -49,8 +52,8 @@ def test_where_time_is_real_they_are_those_of_normal(settings: DeviceSettings) -
     evidence, rounds = rounds_of(
         scenario(costs=COSTS, settings=settings), "normal", "overlap", host_ns=50_000, forward_ns=-20_000
     )
-    assert stages(evidence, rounds) == replace(
-        asked(rounds), pre=2_050_000, launch=1_050_000, forward=6_980_000, post=4_050_000
+    assert stage_times(evidence, rounds) == replace(
+        asked_times(rounds), pre=2_050_000, launch=1_050_000, forward=6_980_000, post=4_050_000
     )
     assert checks(evidence) == {"small: milliseconds added to a step": Verdict.HOLDS, "small: forward": Verdict.HOLDS}
 
@@ -58,13 +61,19 @@ def test_where_time_is_real_they_are_those_of_normal(settings: DeviceSettings) -
 def test_a_launch_and_a_copy_that_were_to_take_no_time_belong_to_their_neighbours() -> None:
     costs = replace(COSTS, launch=cost_ms(0), copy=cost_ms(0))
     evidence, rounds = rounds_of(scenario(costs=costs), "normal", host_ns=50_000)
-    assert stages(evidence, rounds) == replace(asked(rounds), pre=2_100_000, post=4_050_000)
+    assert stage_times(evidence, rounds) == replace(asked_times(rounds), pre=2_100_000, post=4_050_000)
+
+
+def test_a_launch_lasts_until_it_returns_though_its_forward_has_started() -> None:
+    rounds = Rounds(scenario(costs=COSTS))
+    measure_rounds(rounds, {"normal": SCHEDULERS["normal"]}, VirtualMachine(launch_tail_ns=300_000), num_rounds=2)
+    assert stage_times(Evidence("cuda", {}), rounds) == replace(asked_times(rounds), launch=1_300_000)
 
 
 def test_what_forwards_cost_per_request_is_taken_off() -> None:
     costs = replace(COSTS, forward=cost_ms(7, per_request=1, per_token=2))
     evidence, rounds = rounds_of(scenario(burst(5), Dynamic(2), costs), "normal", forward_ns=30_000)
-    assert stages(evidence, rounds) == replace(asked(rounds), forward=7_030_000)
+    assert stage_times(evidence, rounds) == replace(asked_times(rounds), forward=7_030_000)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +87,7 @@ def test_what_forwards_cost_per_request_is_taken_off() -> None:
 )
 def test_stages_far_from_what_was_asked_for_fail_the_claim(host_ns: int, forward_ns: int, wrong: set[str]) -> None:
     evidence, rounds = rounds_of(scenario(costs=COSTS), "normal", host_ns=host_ns, forward_ns=forward_ns)
-    stages(evidence, rounds)
+    stage_times(evidence, rounds)
     assert {name for name, verdict in checks(evidence).items() if verdict is Verdict.FAILS} == wrong
 
 
@@ -86,7 +95,7 @@ def test_stages_far_from_what_was_asked_for_fail_the_claim(host_ns: int, forward
 def test_a_stage_that_differs_between_batches_has_no_one_time(stage: str) -> None:
     costs = replace(COSTS, **{stage: cost_ms(1, per_token=0.5)})
     evidence, rounds = rounds_of(scenario(costs=costs), "normal")
-    for ask in (lambda: asked(rounds), lambda: stages(evidence, rounds)):
+    for ask in (lambda: asked_times(rounds), lambda: stage_times(evidence, rounds)):
         with pytest.raises(ValueError, match=f"^small: {stage} costs 0 ns a request and 500000 ns a token; formulas"):
             ask()
 
@@ -94,4 +103,4 @@ def test_a_stage_that_differs_between_batches_has_no_one_time(stage: str) -> Non
 def test_without_normal_nothing_tells_how_long_stages_take() -> None:
     evidence, rounds = rounds_of(scenario(costs=COSTS), "overlap")
     with pytest.raises(ValueError, match=r"^small: no 'normal' takes part, whose steps tell formulas"):
-        stages(evidence, rounds)
+        stage_times(evidence, rounds)

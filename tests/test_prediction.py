@@ -80,9 +80,12 @@ def test_what_the_gpu_waits_is_told_as_a_mean_of_full_batches() -> None:
     assert found == replace(TOLD, forward_ns=60_000)
 
 
-def test_what_is_no_late_launch_is_not_told() -> None:
+def test_the_forward_is_fitted_either_way() -> None:
     assert fitted(lambda draw: 150_000, stages(1, 5, 1)) == replace(TOLD, forward_ns=150_000)
     assert fitted(lambda draw: -50_000, stages(1, 5, 1)) == replace(TOLD, forward_ns=-50_000)
+
+
+def test_what_is_no_late_launch_is_not_told() -> None:
     assert fitted(lambda draw: 350_000, stages(1, 5, 1)) == TOLD, "6 % of a step is another order"
     assert fitted(lambda draw: -150_000, stages(1, 5, 1)) == TOLD
     assert fitted(lambda draw: 150_000, stages(3, 5, 3), "overlap") == TOLD, "the host sets the pace"
@@ -104,6 +107,22 @@ def test_only_schedulers_that_launch_in_a_thread_and_calibrate_nothing_run_thems
     assert sorted(found) == ["overlap_just_in_time", "overlap_worker_thread_no_wait"]
 
 
+def test_late_launches_of_one_scheduler_are_not_told_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    def spy(overheads: Overheads, *others: object) -> Overheads:
+        told.append(overheads)
+        return replace(overheads, forward_ns=overheads.forward_ns + 1_000)
+
+    monkeypatch.setattr("reports.prediction.with_late_launches", spy)
+    mine: dict[str, Scheduler] = dict.fromkeys(("first", "second"), overlap_just_in_time)
+    rounds = Rounds(scenario())
+    measure_rounds(rounds, mine, VirtualMachine(), num_rounds=1)
+    predict(rounds, mine, VirtualMachine())
+    assert len(told) == 2
+    assert told[0] == told[1]
+
+
 def late_now_and_then(draw: random.Random) -> float:
     """The host takes 0.3 ms more in one stage of ten."""
     return 300_000 if draw.random() < 0.1 else 0
@@ -116,15 +135,13 @@ def test_told_of_late_launches_the_virtual_device_meets_just_in_time(
     """Three threads, which calibrate it, launch ahead: a delay of the host costs them nothing."""
     if not is_told:
         monkeypatch.setattr("reports.prediction.with_late_launches", lambda overheads, *others: overheads)
-    mine: dict[str, Scheduler] = dict.fromkeys(("first", "second"), overlap_just_in_time)
+    mine: dict[str, Scheduler] = {"mine": overlap_just_in_time}
     errors = []
     for seed in range(20):
         rounds = Rounds(scenario(burst(400), Dynamic(8), stages(1, 6, 1)))
         measure_rounds(rounds, mine, JitteryMachine(seed, host=late_now_and_then), num_rounds=1)
         predicted, _ = predict(rounds, mine, JitteryMachine(1000 + seed, host=late_now_and_then))
-        first, second = (each.throughput_error for each in predicted)
-        assert first == second, "one's late launches are not told to the other"
-        errors.append(first)
+        errors += [each.throughput_error for each in predicted]
     if is_told:
         assert abs(fmean(errors)) < 0.003
     else:
