@@ -54,11 +54,14 @@ SATURATED = Experiment(
     section="7",
     real_scale=0.05,
 )
-STARVED = Experiment(Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8")
+STARVED = Experiment(
+    Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8", real_scale=0.1
+)
 BALANCED = Experiment(
     Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
     pick("normal", "overlap", "overlap_post_thread", "overlap_three_thread"),
     section="9.1",
+    real_scale=0.1,
 )
 MIXED = Experiment(
     Scenario(
@@ -69,6 +72,7 @@ MIXED = Experiment(
     ),
     PAIR,
     section="9.2",
+    real_scale=0.1,
 )
 MIXED_LITERAL = Experiment(
     Scenario(
@@ -96,6 +100,7 @@ DYNAMIC_BATCHING = Experiment(
     DYNAMIC,
     pick("normal", "overlap", "overlap_three_thread", "overlap_just_in_time"),
     section="11",
+    real_scale=0.1,
     real_rounds=2,
     paced_by_host=frozenset({"overlap_three_thread"}),  # it closes a batch every pre, which takes 3 ms
 )
@@ -119,6 +124,7 @@ JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     ORACLE | pick("overlap_just_in_time"),
     section="12.2",
+    real_scale=0.1,
     real_rounds=8,  # who makes which batch moves the mean TTFT of 150 requests by 1 or 2 %
 )
 LEADS = (-3, -1, 0, 1, 2, 3, 5)
@@ -210,7 +216,7 @@ def copying(scenario_id: str, *, has_copy_stream: bool) -> Experiment:
     """Return forwards whose result takes long to copy to the host."""
     costs = Costs(pre=cost_ms(20), forward=cost_ms(100), copy=cost_ms(40), post=cost_ms(20))
     settings = DeviceSettings(has_copy_stream=has_copy_stream)
-    return Experiment(Scenario(scenario_id, burst(8), Single(), costs, settings), PAIR, section="14.1")
+    return Experiment(Scenario(scenario_id, burst(8), Single(), costs, settings), PAIR, section="14.1", real_scale=0.1)
 
 
 COPY_STREAM = copying("copy_stream", has_copy_stream=True)
@@ -228,6 +234,7 @@ def endings(scenario_id: str, lengths: Lengths) -> Experiment:
         ),
         pick("normal", "overlap", "overlap_post_thread"),
         section="14.3",
+        real_scale=0.1,
         real_rounds=2,
     )
 

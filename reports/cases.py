@@ -23,7 +23,8 @@ class Experiment:
         scenario: in the article's times.
         schedulers: by the name under which reports list them.
         section: of the article, where it is from there.
-        real_scale: factor on all times where time is real, so that a run stays short.
+        real_scale: factor on all times where time is real; below 1 runs are shorter, and the host's own time weighs
+            more.
         real_rounds: paired rounds where time is real; one is exact in virtual time.
         is_open_to_users: whether a scheduler given with --scheduler joins.
         paced_by_host: schedulers whose number of batches the host's speed decides, so that hosts differ by several
@@ -33,7 +34,7 @@ class Experiment:
     scenario: Scenario
     schedulers: Mapping[str, Scheduler]
     section: str = "–"
-    real_scale: float = 0.1
+    real_scale: float = 1.0
     real_rounds: int = 3
     is_open_to_users: bool = True
     paced_by_host: frozenset[str] = frozenset()

@@ -169,13 +169,13 @@ CLAIMS: list[Claim] = []
 
 
 def claim(
-    *experiments: Experiment, section: str, broken: Broken
+    *experiments: Experiment, section: str = "–", broken: Broken
 ) -> Callable[[Callable[[Evidence], None]], Callable[..., None]]:
     """Turn a function that judges evidence into a test and register it.
 
     Args:
         experiments: what it is measured on.
-        section: of the article.
+        section: of the article, where it is from there.
         broken: a fault that it must catch.
     """
 

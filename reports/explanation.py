@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from rich import box
@@ -30,6 +30,14 @@ WIDEST = 1000
 LEAST_SHOWN_NS = 0.5e3
 LEAST_SHOWN_SHARE = 0.0005
 """Half of the last digit that is shown."""
+SHOWN = {
+    "throughput_rps": ("throughput, req/s", 1),
+    "itl_mean_ns": ("ITL, mean, ms", 1e6),
+    "itl_max_ns": ("ITL, longest, ms", 1e6),
+    "num_forwards": ("forwards", 1),
+    "batch_size_mean": ("mean batch size", 1),
+}
+"""Metrics in the table, with label and unit; those that no run defines have no row."""
 MeanParts = Mapping[Cause, float]
 """Nanoseconds by cause, means over requests."""
 
@@ -44,8 +52,8 @@ class Explained:
     """Shares of the window between the first forward's start and the last one's end."""
     diagnosis: Diagnosis
     """Of the last round."""
-    throughput_rps: float | None = None
-    """Mean over rounds; None if a run took no time."""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """Metrics of `SHOWN`, means over rounds; None if undefined in one of them."""
     states: Sequence[GpuState] = ()
     """Of the real GPU, of the rounds in which it was sampled."""
 
@@ -66,12 +74,17 @@ def explain(name: str, results: Sequence[Result], states: Sequence[GpuState] = (
             gpu[gpu_cause] += time_ns / window_ns / len(results) if window_ns else 0.0
     last = results[-1]
     diagnosis = diagnose(last.timeline, last.scenario.workload)
-    served = [rps for result in results if (rps := result.metrics.summary.throughput_rps) is not None]
-    return Explained(name, mean_by_cause(found), dict(gpu), diagnosis, fmean(served) if served else None, states)
+    metrics = {name: _mean_metric(results, name) for name in SHOWN}
+    return Explained(name, mean_by_cause(found), dict(gpu), diagnosis, metrics, states)
+
+
+def _mean_metric(results: Sequence[Result], name: str) -> float | None:
+    values = [getattr(result.metrics.summary, name) for result in results]
+    return None if None in values else fmean(values)
 
 
 def sentence(before: Explained, after: Explained) -> str:
-    """Return in one sentence why the mean TTFT of `after` differs from that of `before`."""
+    """Return in a sentence why the mean TTFT of `after` differs from that of `before`, and how its throughput does."""
     change_ns = after.ttft_ns - before.ttft_ns
     differences = {cause: after.parts.get(cause, 0.0) - before.parts.get(cause, 0.0) for cause in Cause}
     moved_ns = sum(abs(difference_ns) for difference_ns in differences.values())
@@ -86,10 +99,16 @@ def sentence(before: Explained, after: Explained) -> str:
         terms.append(f"{_signed(rest_ns)} everything else")
     numbers = f"({after.ttft_ns / 1e6:,.3f} against {before.ttft_ns / 1e6:,.3f} ms)"
     if not terms:
-        return f"{after.name}'s mean TTFT is equal to {before.name}'s {numbers}."
+        return f"{after.name}'s mean TTFT is equal to {before.name}'s {numbers}.{_throughput(before, after)}"
     relation = "below" if change_ns < 0 else "above"
     by = f"{100 * abs(change_ns) / before.ttft_ns:.1f} % " if before.ttft_ns else ""
-    return f"{after.name}'s mean TTFT is {by}{relation} {before.name}'s {numbers}: {', '.join(terms)}."
+    why = ", ".join(terms)
+    return f"{after.name}'s mean TTFT is {by}{relation} {before.name}'s {numbers}: {why}.{_throughput(before, after)}"
+
+
+def _throughput(before: Explained, after: Explained) -> str:
+    rps, reference_rps = after.metrics.get("throughput_rps"), before.metrics.get("throughput_rps")
+    return "" if rps is None or reference_rps is None else f" Throughput {100 * (rps / reference_rps - 1):+.1f} %."
 
 
 def _signed(time_ns: float) -> str:
@@ -127,7 +146,9 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
     table.add_section()
     table.add_row("together", *(f"{each.ttft_ns / 1e6:,.3f}" for each in block))
     table.add_section()
-    table.add_row("throughput, req/s", *(_shown(each.throughput_rps) for each in block))
+    for name, (label, unit) in SHOWN.items():
+        if any(each.metrics.get(name) is not None for each in every):
+            table.add_row(label, *(_shown(each.metrics.get(name), unit) for each in block))
     table.add_section()
     for gpu_cause in GpuCause:
         if any(each.gpu.get(gpu_cause, 0.0) >= LEAST_SHOWN_SHARE for each in every):
@@ -140,8 +161,8 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
     return draw(table, WIDEST)
 
 
-def _shown(throughput_rps: float | None) -> str:
-    return "–" if throughput_rps is None else f"{throughput_rps:,.2f}"
+def _shown(value: float | None, unit: float) -> str:
+    return "–" if value is None else f"{value / unit:,.2f}"
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -90,7 +90,9 @@ class Lab:
         if key not in self._rounds:
             machine = self.machine(device)
             if not machine.is_exact:
-                self._progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds")
+                scale = experiment.real_scale
+                times = "" if scale == 1 else f", all times × {scale:g}"
+                self._progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds{times}")
                 self._warm_up(experiment, machine)
             rounds = Rounds(experiment.on(machine))
             self._extend(rounds, experiment, machine)

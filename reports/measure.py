@@ -86,7 +86,10 @@ class Rounds:
         """
         values = [getattr(result.metrics.summary, name) for result in self.of(scheduler)]
         if None in values:
-            raise ValueError(f"{name} of {scheduler} on {self.scenario.id} is undefined: too few requests or tokens")
+            raise ValueError(
+                f"{name} of {scheduler} on {self.scenario.id} is undefined for {len(self.scenario.workload.requests)} "
+                "requests: a p50 needs 7, a p90 44, a p99 459, inter-token times two output tokens, throughput a cost"
+            )
         return np.array(values, dtype=np.float64)
 
     def gain(self, name: str, scheduler: str, over: str = REFERENCE) -> Samples:

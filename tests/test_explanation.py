@@ -9,7 +9,7 @@ from impl.attribution import Cause
 from impl.diagnosis import Diagnosis, Finding
 from impl.gpu_time import GpuCause
 from impl.schedulers import SCHEDULERS
-from perf.experiments import DYNAMIC_BATCHING, SATURATED, STARVED
+from perf.experiments import DYNAMIC_BATCHING, QUEUED_DECODE, SATURATED, STARVED
 from reports.__main__ import main
 from reports.cases import Experiment
 from reports.explanation import Explained, cause_table, explain, sentence
@@ -46,6 +46,32 @@ def test_shares_of_the_gpu_are_means_over_rounds_and_the_diagnosis_is_of_the_las
     assert explain("both", [overlapped, short]).diagnosis.finding is Finding.SYNCHRONIZES
 
 
+def test_other_metrics_are_means_over_rounds_and_have_a_row_where_they_are_defined() -> None:
+    """Of 3 single forwards: 3 requests in 21 and in 36 ms."""
+    short, long = (attempt(SCHEDULERS["normal"], scenario(costs=stages(1, forward, 1))) for forward in (5, 10))
+    found = explain("normal", [short, long])
+    assert found.metrics == {
+        "throughput_rps": pytest.approx((3 / 0.021 + 3 / 0.036) / 2),
+        "itl_mean_ns": None,
+        "itl_max_ns": None,
+        "num_forwards": 3,
+        "batch_size_mean": 1,
+    }
+    assert "ITL" not in cause_table([found], width=80)
+    decoding = explain("decode", [attempt(SCHEDULERS["normal"], QUEUED_DECODE.scenario)])
+    shown = cause_table([found, decoding], width=200)
+    [mean] = [line for line in shown.splitlines() if "ITL, mean, ms" in line]
+    assert mean.split()[-2:] == ["–", f"{(decoding.metrics['itl_mean_ns'] or 0) / 1e6:.2f}"]
+    assert [line.split()[-2:] for line in shown.splitlines() if "forwards  " in line] == [["3.00", "9.00"]]
+
+
+def test_a_sentence_ends_with_the_throughput_where_both_have_one() -> None:
+    normal, overlap = of(STARVED, "normal"), of(STARVED, "overlap")
+    assert sentence(normal, overlap).endswith(". Throughput +57.0 %.")
+    assert sentence(normal, normal).endswith(" ms). Throughput +0.0 %.")
+    assert sentence(replace(normal, metrics={}), overlap).endswith(" ms behind earlier forwards.")
+
+
 def test_what_a_sentence_names_and_its_share_are_measured_by_the_one_before() -> None:
     on = Diagnosis(Finding.ON, 0, 1, None)
     long = Explained("a", {Cause.QUEUE: 96e6, Cause.OWN_PRE: 3e6, Cause.HELD: 0.5e6, Cause.LOCK: 0.5e6}, {}, on)
@@ -63,7 +89,7 @@ def test_what_a_sentence_names_and_its_share_are_measured_by_the_one_before() ->
 def test_the_sentence_names_what_makes_the_difference_largest_first() -> None:
     assert sentence(of(SATURATED, "normal"), of(SATURATED, "overlap")) == (
         "overlap's mean TTFT is 19.3 % below normal's (1,668.000 against 2,068.000 ms): "
-        "-652.000 ms queue wait, +252.000 ms behind earlier forwards."
+        "-652.000 ms queue wait, +252.000 ms behind earlier forwards. Throughput +30.2 %."
     )
     assert " 27.4 % above normal's " in sentence(of(DYNAMIC_BATCHING, "normal"), of(DYNAMIC_BATCHING, "overlap"))
 
@@ -78,7 +104,7 @@ def test_small_differences_are_added_up_and_never_lost() -> None:
 
 def test_a_single_small_difference_has_its_name() -> None:
     assert sentence(of(STARVED, "normal"), of(STARVED, "overlap")).endswith(
-        ": -399.000 ms queue wait, +45.000 ms inserted pre, +9.000 ms behind earlier forwards."
+        ": -399.000 ms queue wait, +45.000 ms inserted pre, +9.000 ms behind earlier forwards. Throughput +57.0 %."
     )
 
 
