@@ -11,7 +11,7 @@ from impl.device.protocol import DeviceSettings
 from impl.engine import Scheduler
 from impl.errors import RunFailed
 from impl.machines import CpuMachine, CudaMachine, Machine, VirtualMachine, why_no_cuda
-from impl.workload import Workload
+from impl.workload import NS_PER_S, Workload
 from reports.cases import Experiment
 from reports.claims import Claim, Evidence
 from reports.gpu_state import Sampler, why_no_nvml
@@ -24,6 +24,8 @@ MACHINES: dict[str, Callable[[], Machine]] = {"virtual": VirtualMachine, "cpu": 
 MARKS = {"cpu": "cpu", "cuda": "gpu"}
 """Devices that -m has to ask for, and the pytest marker that does; without one, only virtual tests run."""
 NUM_WARM_UP_REQUESTS = 3
+WORTH_SAYING_S = 5
+"""From so many seconds on, an experiment is announced with the time that its arrivals alone take."""
 EXTENSIONS = (1 / 3, 2 / 3, 1.0)
 """An undecided claim gets rounds one step after the other: so many times its own number, rounded up. One more round
 after two or three narrows the interval most.
@@ -90,14 +92,22 @@ class Lab:
         if key not in self._rounds:
             machine = self.machine(device)
             if not machine.is_exact:
-                scale = experiment.real_scale
-                times = "" if scale == 1 else f", all times × {scale:g}"
-                self._progress(f"{experiment.id} on {device}: {self._real_rounds(experiment)} paired rounds{times}")
+                self._progress(f"{experiment.id} on {device}: {self._announced(experiment)}")
                 self._warm_up(experiment, machine)
             rounds = Rounds(experiment.on(machine))
             self._extend(rounds, experiment, machine)
             self._rounds[key] = rounds  # only once it is complete
         return self._rounds[key]
+
+    def _announced(self, experiment: Experiment) -> str:
+        """Say how much will be measured where time is real, and how long it takes at least if that is long."""
+        num_rounds, scale = self._real_rounds(experiment), experiment.real_scale
+        last_ns = scale * experiment.scenario.workload.requests[-1].arrival_ns
+        least_s = last_ns / NS_PER_S * len(self.schedulers(experiment)) * num_rounds
+        times = "" if scale == 1 else f", all times × {scale:g}"
+        return f"{num_rounds} paired rounds{times}" + (
+            f", at least {least_s:.0f} s" if least_s >= WORTH_SAYING_S else ""
+        )
 
     def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
         """Run an experiment's first requests once and discard the result, unless settings and copy were used before: a

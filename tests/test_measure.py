@@ -13,7 +13,7 @@ from impl.errors import RunFailed, SettingError
 from impl.machines import CpuMachine, VirtualMachine
 from impl.schedulers.normal import normal
 from impl.schedulers.overlap import overlap
-from impl.workload import burst
+from impl.workload import burst, from_gaps
 from reports.cases import Experiment, cases
 from reports.claims import Broken, Claim, Evidence
 from reports.lab import Lab
@@ -112,6 +112,35 @@ def test_the_lab_measures_an_experiment_once() -> None:
     assert runs == ["mine"]
     closed = Experiment(scenario(burst(2)), PAIR, section="1", is_open_to_users=False)
     assert "mine" not in Lab({"mine": mine}, lambda text: None).rounds(closed, "virtual").results
+
+
+class Inexact(VirtualMachine):
+    """Virtual time that counts as real."""
+
+    name = "cpu"
+    is_exact = False
+
+
+@pytest.mark.parametrize(
+    ("last_s", "scale", "num_rounds", "told"),
+    [
+        (0.1, 1.0, None, "2 paired rounds"),
+        (0.1, 0.25, None, "2 paired rounds, all times × 0.25"),
+        (2, 1.0, None, "2 paired rounds, at least 8 s"),
+        (20, 0.1, 3, "3 paired rounds, all times × 0.1, at least 12 s"),
+    ],
+)
+def test_an_experiment_in_real_time_is_announced(
+    last_s: float, scale: float, num_rounds: int | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two schedulers each wait for the last of two arrivals."""
+    monkeypatch.setattr("reports.lab.MACHINES", {"cpu": Inexact})
+    heard: list[str] = []
+    served = scenario(from_gaps([0, round(last_s * 1e9)]), costs=stages(1, 1, 1))
+    Lab({}, heard.append, num_rounds=num_rounds).rounds(
+        Experiment(served, PAIR, real_scale=scale, real_rounds=2), "cpu"
+    )
+    assert heard == [f"small on cpu: {told}"]
 
 
 class Another(CpuMachine):
