@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from impl.device.cpu import CpuDevice
-from impl.device.protocol import Device, DeviceSettings
-from impl.device.virtual import VirtualDevice
+from impl.device.protocol import Device, DeviceSettings, GilReleases
+from impl.device.virtual import NO_RELEASES, VirtualDevice
 from impl.errors import DeviceUnavailable
 from impl.runtime.protocol import Runtime
 from impl.runtime.threads import ThreadRuntime
@@ -25,8 +25,8 @@ class Machine(Protocol):
         """Whether equal runs give equal times."""
 
     @property
-    def gil_releases(self) -> int:
-        """How often a launch lets go of the GIL after the first part of its forward was enqueued."""
+    def gil_releases(self) -> GilReleases:
+        """How often calls into the device let go of the GIL."""
 
     def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
         """Make a runtime and a device for one run.
@@ -43,13 +43,15 @@ class VirtualMachine:
     Args:
         has_gil: False models a free-threaded Python.
         launch_tail_ns: see `VirtualDevice`.
-        gil_releases: see `VirtualDevice`.
+        gil_releases: of the device that it stands for.
     """
 
     name = "virtual"
     is_exact = True
 
-    def __init__(self, *, has_gil: bool = True, launch_tail_ns: int = 0, gil_releases: int = 0) -> None:
+    def __init__(
+        self, *, has_gil: bool = True, launch_tail_ns: int = 0, gil_releases: GilReleases = NO_RELEASES
+    ) -> None:
         self._has_gil = has_gil
         self._launch_tail_ns = launch_tail_ns
         self.gil_releases = gil_releases
@@ -65,7 +67,7 @@ class CpuMachine:
 
     name = "cpu"
     is_exact = False
-    gil_releases = 0
+    gil_releases = NO_RELEASES
 
     def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[Runtime, Device]:
         runtime = ThreadRuntime()
@@ -81,8 +83,13 @@ class CudaMachine:
 
     name = "cuda"
     is_exact = False
-    gil_releases = 3
-    """Graph launches after the forward's first one: two more units of it, and the copy of the tokens."""
+    gil_releases = GilReleases(upload=1, wait_stream=2, before_start=1, before_kernels=1, after=6)
+    """PyTorch lets go of the GIL in every replay of a graph, and to record an event or wait for it.
+
+    Upload: its graph. A wait: an event recorded, and waited for. A launch: the tokens' graph; the start's event; three
+    graphs of the forward, the end's event, the copy's graph and its event.
+    Source: PyTorch, torch/csrc/cuda/Event.cpp and Graph.cpp.
+    """
 
     def __init__(self) -> None:
         reason = why_no_cuda()

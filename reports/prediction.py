@@ -25,6 +25,7 @@ from statistics import fmean, median
 
 from impl.batching import Dynamic
 from impl.costs import Cost, Costs, WorkKind
+from impl.device.protocol import GilReleases
 from impl.engine import Scheduler
 from impl.errors import RunFailed
 from impl.experiment import Scenario, run
@@ -60,8 +61,8 @@ class Overheads:
     """Copy, wake-up after the forward, and bookkeeping."""
     launch_tail_ns: int
     """From the start of a forward until its launch returns, where the device was idle."""
-    gil_releases: int
-    """See `Machine.gil_releases`."""
+    gil_releases: GilReleases
+    """Of calls into the device."""
 
     def apply(self, scenario: Scenario) -> Scenario:
         """Return the scenario with the overheads added to its stages."""
@@ -135,7 +136,7 @@ def _steps_ns(timeline: Timeline) -> list[int]:
     return [after - before for before, after in pairwise(ends)]
 
 
-def _overheads(timeline: Timeline, costs: Costs, batch_size: int, gil_releases: int) -> Overheads:
+def _overheads(timeline: Timeline, costs: Costs, batch_size: int, gil_releases: GilReleases) -> Overheads:
     """Read the overheads off a calibration run.
 
     A stage's overhead is the time by which it ends later than it could have: it can start when its thread has

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from impl.batching import Batching, Continuous, Dynamic, Single
 from impl.costs import Cost, Costs, WorkKind
-from impl.device.protocol import DeviceSettings, LaunchBlocks
+from impl.device.protocol import DeviceSettings, GilReleases, LaunchBlocks
 from impl.experiment import Scenario
 from impl.machines import VirtualMachine
 from impl.workload import Lengths, Workload, burst, constant, from_gaps, gamma, poisson
@@ -36,7 +36,10 @@ many_forwards = st.builds(
     Continuous, max_running=st.integers(1, 6), max_prefill_tokens=st.integers(1, 60), chunked=st.booleans()
 )
 machines = st.builds(
-    VirtualMachine, has_gil=st.booleans(), launch_tail_ns=st.integers(0, 3_000_000), gil_releases=st.integers(0, 4)
+    VirtualMachine,
+    has_gil=st.booleans(),
+    launch_tail_ns=st.integers(0, 3_000_000),
+    gil_releases=st.builds(GilReleases, *[st.integers(0, 4)] * 5),
 )
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from impl.batching import Continuous, Dynamic
 from impl.core import Flight
 from impl.costs import Costs, cost_ms
-from impl.device.protocol import ArticleMatmuls, DeviceSettings, LaunchBlocks, Matmuls
+from impl.device.protocol import ArticleMatmuls, DeviceSettings, GilReleases, LaunchBlocks, Matmuls
 from impl.engine import Engine
 from impl.errors import ProtocolError
 from impl.machines import CudaMachine
@@ -98,7 +98,7 @@ def test_times_are_not_read_once_another_run_may_have_the_events(machine: CudaMa
 def test_a_launch_enqueues_tokens_then_the_forward_between_its_events_then_the_copy(
     machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUPTI's reader leaves the first kernel out, the model of the GIL counts the graphs behind the first unit."""
+    """CUPTI's reader leaves the first kernel out, the model of the GIL counts all calls."""
     log: list[str] = []
 
     def logged(name: str, call: Callable[..., object]) -> Callable[..., object]:
@@ -119,5 +119,19 @@ def test_a_launch_enqueues_tokens_then_the_forward_between_its_events_then_the_c
     monkeypatch.setattr(resources.forwards, "plan", lambda forward_ns: [(unit, 1)] * 3)
     attempt(SCHEDULERS["normal"], scenario(burst(1), costs=SHORT), machine)
     assert log == ["upload", "compute", "start", "unit", "unit", "unit", "end", "download", "copied"]
-    graphs = [name for name in log if name in ("compute", "unit", "download")]
-    assert len(graphs) - graphs.index("unit") - 1 == machine.gil_releases
+    start, kernels = log.index("start"), log.index("unit")
+    found = GilReleases(1, 2, start - 1, kernels - start, len(log) - kernels)
+    assert machine.gil_releases == found, "the first is the upload; a wait is in the next test"
+
+
+def test_a_wait_for_a_stream_records_an_event_and_waits_for_it(
+    machine: CudaMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, device = machine.open(DeviceSettings(), num_forwards=1)
+    before, after = device.stream("before"), device.stream("after")
+    log: list[str] = []
+    monkeypatch.setattr(before._so_far, "record", lambda stream: log.append("record"))  # type: ignore[attr-defined]
+    monkeypatch.setattr(after.stream, "wait_event", lambda event: log.append("wait"))  # type: ignore[attr-defined]
+    after.wait_stream(before)
+    assert log == ["record", "wait"]
+    assert len(log) == machine.gil_releases.wait_stream

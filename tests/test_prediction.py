@@ -13,6 +13,7 @@ import pytest
 from impl.batching import Dynamic
 from impl.core import Batch
 from impl.costs import Costs, cost_ms
+from impl.device.protocol import GilReleases
 from impl.engine import Engine, Scheduler
 from impl.experiment import Scenario, run
 from impl.machines import Machine, VirtualMachine
@@ -63,7 +64,7 @@ def test_told_the_overhead_the_virtual_device_meets_every_scheduler(costs: Costs
         assert each.ttft_error == pytest.approx(0, abs=1e-3)
 
 
-TOLD = Overheads(0, 0, 50_000, 0, 0, 0)
+TOLD = Overheads(0, 0, 50_000, 0, 0, GilReleases())
 """Forwards take 50 µs more."""
 
 

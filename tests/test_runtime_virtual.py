@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from impl.batching import Continuous
 from impl.costs import WorkKind
+from impl.device.protocol import DeviceSettings, GilReleases
+from impl.device.virtual import VirtualDevice
 from impl.engine import Engine
 from impl.errors import Deadlock, ProtocolError, RunFailed, Stalled
 from impl.runtime.protocol import Queue
@@ -16,6 +19,9 @@ from impl.runtime.virtual import ORIGIN_NS, VirtualRuntime
 from impl.workload import Lengths, burst, from_gaps
 from tests import faulty
 from tests.build import MS, attempt, scenario
+from tests.build import batch as build_batch
+
+T = TypeVar("T")
 
 SLEEP, SPIN = WorkKind.SLEEP, WorkKind.SPIN
 
@@ -309,3 +315,35 @@ def test_a_scheduler_inside_a_blocking_call_is_woken(profiler: str, monkeypatch:
     with pytest.raises(Stalled, match="nothing was recorded"):
         attempt(lambda engine: time.sleep(30))
     assert time.monotonic() - begin_s < 10
+
+
+@pytest.mark.parametrize("has_gil", [True, False], ids=["GIL", "no GIL"])
+def test_every_release_of_the_gil_costs_a_switch_interval_while_another_thread_computes(has_gil: bool) -> None:
+    found: dict[str, int] = {}
+
+    def main(runtime: VirtualRuntime) -> None:
+        releases = GilReleases(upload=1, wait_stream=2, before_start=3, before_kernels=4, after=5)
+        device = VirtualDevice(runtime, DeviceSettings(), gil_releases=releases)
+        prepare, stream = device.stream("prepare"), device.stream("engine")
+        batch = build_batch()
+        runtime.spawn(lambda: runtime.work(SPIN, 500 * MS), "computing")
+        runtime.work(SLEEP, 1 * MS)
+
+        def timed(name: str, call: Callable[[], T]) -> T:
+            start_ns = runtime.now_ns()
+            result = call()
+            found[name] = (runtime.now_ns() - start_ns) // MS
+            return result
+
+        timed("upload", lambda: device.upload(batch, prepare))
+        timed("wait_stream", lambda: stream.wait_stream(prepare))
+        start_ns = runtime.now_ns()
+        times = timed("launch", lambda: device.launch(batch, stream, forward_ns=30 * MS, copy_ns=0))
+        found["start"] = (times.start_ns - start_ns) // MS
+        found["forward"] = (times.end_ns - times.start_ns) // MS
+
+    play(main, has_gil=has_gil)
+    if has_gil:
+        assert found == {"upload": 5, "wait_stream": 10, "launch": 60, "start": 15, "forward": 20 + 30}
+    else:
+        assert found == {"upload": 0, "wait_stream": 0, "launch": 0, "start": 0, "forward": 30}

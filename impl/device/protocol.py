@@ -46,6 +46,24 @@ class ArticleMatmuls:
         return self.prefill if batch.num_tokens > batch.size else self.decode
 
 
+@dataclass(frozen=True, slots=True)
+class GilReleases:
+    """How often a device's calls let go of the GIL; each time it has to be won back from threads that compute.
+
+    Told to a virtual device, they make it as slow there as the real one: on CPython every win takes a switch interval,
+    5 ms. They are read off the device's code and its library's.
+    """
+
+    upload: int = 0
+    wait_stream: int = 0
+    before_start: int = 0
+    """In a launch, until the event that marks the forward's start is on its stream."""
+    before_kernels: int = 0
+    """From then until the forward's first kernel is."""
+    after: int = 0
+    """From then until the launch returns."""
+
+
 QUEUE_CAPACITY = 1000
 """Kernels that a stream's queue holds before the next launch blocks the host (measured on an H200)."""
 

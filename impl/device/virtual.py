@@ -8,19 +8,24 @@ what was launched before, so nothing needs to be simulated until somebody waits.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from impl.core import Batch, Flight, ForwardTimes
-from impl.device.protocol import QUEUE_CAPACITY, DeviceSettings, LaunchBlocks
+from impl.device.protocol import QUEUE_CAPACITY, DeviceSettings, GilReleases, LaunchBlocks
 from impl.device.stream import STREAM_RING, Stream, StreamRegistry
 from impl.runtime.virtual import VirtualRuntime
 from impl.tokens import encode, token_of
+
+NO_RELEASES = GilReleases()
 
 
 class VirtualStream(Stream):
     """A stream whose last operation ends at `tail_ns`."""
 
-    def __init__(self, name: str, handle: int) -> None:
+    def __init__(self, name: str, handle: int, let_go: Callable[[int], None], num_releases: int) -> None:
         super().__init__(name, handle)
+        self._let_go = let_go
+        self._num_releases = num_releases
         self.tail_ns = 0
         self.queued: deque[ForwardTimes] = deque()
         """Forwards whose kernels may still be in the queue, oldest first."""
@@ -28,6 +33,8 @@ class VirtualStream(Stream):
     def wait_stream(self, other: Stream) -> None:
         super().wait_stream(other)
         assert isinstance(other, VirtualStream), "streams of one device"
+        if self._num_releases:
+            self._let_go(self._num_releases)
         self.tail_ns = max(self.tail_ns, other.tail_ns)
 
 
@@ -38,12 +45,16 @@ class VirtualDevice:
         runtime: whose time it lives in.
         settings: how forwards are launched.
         launch_tail_ns: how long a launch goes on at least after the forward could start: more kernels to enqueue.
-        gil_releases: how often it lets go of the GIL meanwhile, as every call into a driver does; each time the
-            GIL has to be won back from threads that compute.
+        gil_releases: how often its calls let go of the GIL.
     """
 
     def __init__(
-        self, runtime: VirtualRuntime, settings: DeviceSettings, *, launch_tail_ns: int = 0, gil_releases: int = 0
+        self,
+        runtime: VirtualRuntime,
+        settings: DeviceSettings,
+        *,
+        launch_tail_ns: int = 0,
+        gil_releases: GilReleases = NO_RELEASES,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
@@ -56,12 +67,19 @@ class VirtualDevice:
         self._copy_free_ns = 0
 
     def stream(self, name: str) -> VirtualStream:
-        stream = VirtualStream(name, handle=1 + self._num_created % STREAM_RING)
+        handle = 1 + self._num_created % STREAM_RING
+        stream = VirtualStream(name, handle, self._let_go, self._gil_releases.wait_stream)
         self._num_created += 1
         self._streams.add(stream)
         return stream
 
+    def _let_go(self, num_times: int) -> None:
+        for _ in range(num_times):
+            self._runtime.wake()
+
     def upload(self, batch: Batch, stream: Stream) -> None:
+        if self._gil_releases.upload:
+            self._let_go(self._gil_releases.upload)
         batch.upload = (stream, stream.issue())
 
     def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> ForwardTimes:
@@ -70,9 +88,16 @@ class VirtualDevice:
         settings = self._settings
         if settings.launch_blocks is LaunchBlocks.PREVIOUS_FORWARD:
             self._runtime.sleep_until(stream.tail_ns, "the previous forward, inside the launch")
+        releases = self._gil_releases
+        if releases is not NO_RELEASES:
+            self._let_go(releases.before_start)
         now_ns = self._runtime.now_ns()
         start_ns = max(now_ns, stream.tail_ns, self._compute_free_ns)
         end_ns = start_ns + forward_ns
+        if releases is not NO_RELEASES:
+            self._let_go(releases.before_kernels)
+            # The start is an event of its own: it has passed by the time the kernels come.
+            end_ns = max(self._runtime.now_ns(), stream.tail_ns, self._compute_free_ns) + forward_ns
         copy_end_ns = max(end_ns, self._copy_free_ns) + copy_ns
         self._compute_free_ns = end_ns
         self._copy_free_ns = copy_end_ns
@@ -85,8 +110,8 @@ class VirtualDevice:
             self._runtime.sleep_until(end_ns, "its own forward, inside the launch")
         if self._launch_tail_ns:
             self._runtime.sleep_until(now_ns + self._launch_tail_ns, "the rest of its launch")
-        for _ in range(self._gil_releases):
-            self._runtime.wake()
+        if releases is not NO_RELEASES:
+            self._let_go(releases.after)
         return times
 
     def _wait_for_room(self, stream: VirtualStream, times: ForwardTimes) -> None:
