@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from impl.device.cpu import CpuDevice
-from impl.device.protocol import Device, DeviceSettings, GilReleases
-from impl.device.virtual import NO_RELEASES, VirtualDevice
+from impl.device.protocol import NO_RELEASES, Device, DeviceSettings, GilReleases
+from impl.device.virtual import VirtualDevice
 from impl.errors import DeviceUnavailable
 from impl.runtime.protocol import Runtime
 from impl.runtime.threads import ThreadRuntime

@@ -79,13 +79,17 @@ class Metrics:
     forwards: tuple[ForwardMetrics, ...]
 
 
-def percentile(values: Sequence[int], share: float) -> int | None:
-    """Return the nearest-rank percentile, or None if the sample is too small to reach beyond it.
+def num_needed(share: float) -> int:
+    """Return how many values it takes to reach beyond a percentile: 7 for the median, 44 for p90, 459 for p99.
 
-    Enough means share ** n ≤ 1 %: from 7 values for the median, 44 for p90, 459 for p99.
+    With n values share ** n is at most 1 %.
     """
-    needed = math.ceil(math.log(1 - PERCENTILE_CONFIDENCE) / math.log(share))
-    if len(values) < needed:
+    return math.ceil(math.log(1 - PERCENTILE_CONFIDENCE) / math.log(share))
+
+
+def percentile(values: Sequence[int], share: float) -> int | None:
+    """Return the nearest-rank percentile, or None if the sample is too small to reach beyond it; see `num_needed`."""
+    if len(values) < num_needed(share):
         return None
     return sorted(values)[math.ceil(share * len(values)) - 1]
 

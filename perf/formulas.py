@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,15 +85,24 @@ def stage_times(evidence: Evidence, rounds: Rounds) -> StageTimes:
     forwards = np.array([each.forward for each in measured])
     margin = evidence.tolerance.equal * wanted.forward + FORWARD_SLACK_NS
     evidence.between(f"{name}: forward", forwards, wanted.forward - margin, wanted.forward + margin)
-    return StageTimes(
-        wanted.n,
-        wanted.gap,
-        _median([each.pre for each in measured]),
-        _median([each.launch for each in measured]),
-        _median([each.forward for each in measured]),
-        _median([each.copy for each in measured]),
-        _median([each.post for each in measured]),
+    return replace(
+        wanted,
+        pre=_median([each.pre for each in measured]),
+        launch=_median([each.launch for each in measured]),
+        forward=_median([each.forward for each in measured]),
+        copy=_median([each.copy for each in measured]),
+        post=_median([each.post for each in measured]),
     )
+
+
+def overlap_total(s: StageTimes) -> float:
+    """Return what `overlap` takes for a backlog of n requests, one a forward.
+
+    The first two batches fill the pipeline; each step in the middle takes the longer one of forward and pre + post; the
+    last two batches empty it. With forward ≥ pre + post that is pre + n·forward + post.
+    """
+    first, last = max(s.pre, s.forward), max(s.forward, s.post)
+    return s.pre + first + (s.n - 2) * max(s.forward, s.pre + s.post) + last + s.post
 
 
 def _under_normal(result: Result, wanted: StageTimes) -> StageTimes:
@@ -111,14 +120,13 @@ def _under_normal(result: Result, wanted: StageTimes) -> StageTimes:
         for each in result.metrics.forwards
     ]
     spans = [batches[each.batch_id] for each in result.metrics.forwards]
-    return StageTimes(
-        wanted.n,
-        wanted.gap,
-        _median([batch[launched].start_ns - batch[PRE].start_ns for batch in spans]),
-        _median([batch[LAUNCH].end_ns - batch[LAUNCH].start_ns for batch in spans]) if wanted.launch else 0.0,
-        _median(forwards),
-        _median([batch[copied].end_ns - batch[FORWARD].end_ns for batch in spans]),
-        _median([batch[POST].end_ns - batch[copied].end_ns for batch in spans]),
+    return replace(
+        wanted,
+        pre=_median([batch[launched].start_ns - batch[PRE].start_ns for batch in spans]),
+        launch=_median([batch[LAUNCH].end_ns - batch[LAUNCH].start_ns for batch in spans]) if wanted.launch else 0.0,
+        forward=_median(forwards),
+        copy=_median([batch[copied].end_ns - batch[FORWARD].end_ns for batch in spans]),
+        post=_median([batch[POST].end_ns - batch[copied].end_ns for batch in spans]),
     )
 
 

@@ -30,7 +30,7 @@ WIDEST = 1000
 LEAST_SHOWN_NS = 0.5e3
 LEAST_SHOWN_SHARE = 0.0005
 """Half of the last digit that is shown."""
-SHOWN = {
+SHOWN_METRICS = {
     "throughput_rps": ("throughput, req/s", 1),
     "itl_mean_ns": ("ITL, mean, ms", 1e6),
     "itl_max_ns": ("ITL, longest, ms", 1e6),
@@ -53,7 +53,7 @@ class Explained:
     diagnosis: Diagnosis
     """Of the last round."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
-    """Metrics of `SHOWN`, means over rounds; None if undefined in one of them."""
+    """Metrics of `SHOWN_METRICS`, means over rounds; None if undefined in one of them."""
     states: Sequence[GpuState] = ()
     """Of the real GPU, of the rounds in which it was sampled."""
 
@@ -74,7 +74,7 @@ def explain(name: str, results: Sequence[Result], states: Sequence[GpuState] = (
             gpu[gpu_cause] += time_ns / window_ns / len(results) if window_ns else 0.0
     last = results[-1]
     diagnosis = diagnose(last.timeline, last.scenario.workload)
-    metrics = {name: _mean_metric(results, name) for name in SHOWN}
+    metrics = {metric: _mean_metric(results, metric) for metric in SHOWN_METRICS}
     return Explained(name, mean_by_cause(found), dict(gpu), diagnosis, metrics, states)
 
 
@@ -146,7 +146,7 @@ def _block(block: Sequence[Explained], every: Sequence[Explained]) -> str:
     table.add_section()
     table.add_row("together", *(f"{each.ttft_ns / 1e6:,.3f}" for each in block))
     table.add_section()
-    for name, (label, unit) in SHOWN.items():
+    for name, (label, unit) in SHOWN_METRICS.items():
         if any(each.metrics.get(name) is not None for each in every):
             table.add_row(label, *(_shown(each.metrics.get(name), unit) for each in block))
     table.add_section()

@@ -104,10 +104,12 @@ class Lab:
         num_rounds, scale = self._real_rounds(experiment), experiment.real_scale
         last_ns = scale * experiment.scenario.workload.requests[-1].arrival_ns
         least_s = last_ns / NS_PER_S * len(self.schedulers(experiment)) * num_rounds
-        times = "" if scale == 1 else f", all times × {scale:g}"
-        return f"{num_rounds} paired rounds{times}" + (
-            f", at least {least_s:.0f} s" if least_s >= WORTH_SAYING_S else ""
-        )
+        parts = [f"{num_rounds} paired rounds"]
+        if scale != 1:
+            parts.append(f"all times × {scale:g}")
+        if least_s >= WORTH_SAYING_S:
+            parts.append(f"at least {least_s:.0f} s")
+        return ", ".join(parts)
 
     def _warm_up(self, experiment: Experiment, machine: Machine) -> None:
         """Run an experiment's first requests once and discard the result, unless settings and copy were used before: a

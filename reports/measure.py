@@ -13,6 +13,7 @@ from impl.engine import Scheduler
 from impl.errors import RunFailed, RunInvalid
 from impl.experiment import Result, Scenario, run
 from impl.machines import Machine
+from impl.metrics import num_needed
 from reports.cases import REFERENCE
 from reports.gpu_state import GpuState, Monitor
 
@@ -88,7 +89,8 @@ class Rounds:
         if None in values:
             raise ValueError(
                 f"{name} of {scheduler} on {self.scenario.id} is undefined for {len(self.scenario.workload.requests)} "
-                "requests: a p50 needs 7, a p90 44, a p99 459, inter-token times two output tokens, throughput a cost"
+                f"requests: a p50 needs {num_needed(0.5)}, a p90 {num_needed(0.9)}, a p99 {num_needed(0.99)}, "
+                "inter-token times two output tokens, throughput a cost"
             )
         return np.array(values, dtype=np.float64)
 

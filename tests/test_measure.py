@@ -99,6 +99,13 @@ def test_times_are_scaled_where_time_is_real_and_only_there() -> None:
     assert experiment.on(CpuMachine()) == scenario(costs=stages(0.5, 2.5, 0.5))
 
 
+def test_a_scheduler_paced_by_the_host_has_to_be_one_of_the_experiments() -> None:
+    assert Experiment(scenario(), PAIR, paced_by_host=frozenset({"overlap"})).paced_by_host == {"overlap"}
+    told = r"experiment 'small': paced_by_host names \['overlapp'\]; allowed: \['normal', 'overlap'\]"
+    with pytest.raises(SettingError, match=told):
+        Experiment(scenario(), PAIR, paced_by_host=frozenset({"overlapp", "normal"}))
+
+
 def test_the_lab_measures_an_experiment_once() -> None:
     runs: list[str] = []
 

@@ -64,6 +64,8 @@ class GilReleases:
     """From then until the launch returns."""
 
 
+NO_RELEASES = GilReleases()
+
 QUEUE_CAPACITY = 1000
 """Kernels that a stream's queue holds before the next launch blocks the host (measured on an H200)."""
 

@@ -11,12 +11,10 @@ from collections import deque
 from collections.abc import Callable
 
 from impl.core import Batch, Flight, ForwardTimes
-from impl.device.protocol import QUEUE_CAPACITY, DeviceSettings, GilReleases, LaunchBlocks
+from impl.device.protocol import NO_RELEASES, QUEUE_CAPACITY, DeviceSettings, GilReleases, LaunchBlocks
 from impl.device.stream import STREAM_RING, Stream, StreamRegistry
 from impl.runtime.virtual import VirtualRuntime
 from impl.tokens import encode, token_of
-
-NO_RELEASES = GilReleases()
 
 
 class VirtualStream(Stream):
@@ -92,12 +90,12 @@ class VirtualDevice:
         if releases is not NO_RELEASES:
             self._let_go(releases.before_start)
         now_ns = self._runtime.now_ns()
-        start_ns = max(now_ns, stream.tail_ns, self._compute_free_ns)
-        end_ns = start_ns + forward_ns
+        start_ns = kernels_ns = max(now_ns, stream.tail_ns, self._compute_free_ns)
         if releases is not NO_RELEASES:
             self._let_go(releases.before_kernels)
-            # The start is an event of its own: it has passed by the time the kernels come.
-            end_ns = max(self._runtime.now_ns(), stream.tail_ns, self._compute_free_ns) + forward_ns
+            # The start is an event of its own: it may have passed long before the kernels come.
+            kernels_ns = max(self._runtime.now_ns(), stream.tail_ns, self._compute_free_ns)
+        end_ns = kernels_ns + forward_ns
         copy_end_ns = max(end_ns, self._copy_free_ns) + copy_ns
         self._compute_free_ns = end_ns
         self._copy_free_ns = copy_end_ns
