@@ -61,7 +61,7 @@ BALANCED = Experiment(
     Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
     pick("normal", "overlap", "overlap_post_thread", "overlap_three_thread"),
     section="9.1",
-    real_scale=0.1,
+    real_scale=0.08,
 )
 MIXED = Experiment(
     Scenario(
@@ -118,14 +118,14 @@ JUST_IN_TIME_GROWING = Experiment(
     Scenario("just_in_time_growing", poisson(1000, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     TRIO,
     section="12.2",
-    real_scale=0.12,  # delays of the host are a larger share of TTFT where forwards are shorter
+    real_scale=0.11,  # delays of the host are a larger share of TTFT where forwards are shorter
 )
 JUST_IN_TIME_LEARNING = Experiment(
     Scenario("just_in_time_learning", poisson(150, qps=50, seed=20), Dynamic(32), GROWING_COSTS),
     ORACLE | pick("overlap_just_in_time"),
     section="12.2",
     real_scale=0.1,
-    real_rounds=8,  # who makes which batch moves the mean TTFT of 150 requests by 1 or 2 %
+    real_rounds=6,  # who makes which batch moves the mean TTFT of 150 requests by 1 or 2 %
 )
 LEADS = (-3, -1, 0, 1, 2, 3, 5)
 """How long before the running forward's end the next batch is closed, in units of pre."""
@@ -154,7 +154,7 @@ ONE_FORWARD_LOW_QPS = Experiment(
     Scenario("one_forward_low_qps", constant(8, qps=20), Single(), stages(5, 14, 5)),
     PAIR,
     section="1",
-    real_scale=0.8,
+    real_scale=0.6,
 )
 # Each of 16 requests that just misses a step adds 5 % to mean TTFT. The seed was chosen in virtual time, of 150, for
 # depending little on overheads of tens of microseconds: over random ones, just in time's TTFT over normal's has a
