@@ -18,8 +18,6 @@ ALLOWED = {"cuda": (0.01, 0.02), "cpu": (0.15, 0.2)}
 NOISY = {
     # Who gets the GIL next is for the kernel to say: rounds differ by 10 % among themselves.
     ("gil", "overlap_three_thread"): (0.1, 0.1),
-    # Its 1,000 launches take the host 11 to 20 ms, and not equally long in the calibration and in the rounds.
-    ("prototype", "overlap"): (0.1, 0.1),
     # 16 requests, each of which meets the running decode step at a moment that a few microseconds a step move.
     ("low_qps", "normal"): (0.01, 0.12),
     ("low_qps", "overlap"): (0.01, 0.12),

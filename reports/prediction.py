@@ -4,7 +4,8 @@ A real step takes more host time than the modelled stages: the scheduler's Pytho
 wake-up after the GPU. Short calibration runs measure it: a burst with the experiment's stage times (pauses of that
 length decide how cold the caches are) in batches of the measured run's mean size, once for each such size and way in
 which threads share the work. The virtual device then runs the experiment itself, with its own arrivals and batching,
-and with that much added to its stages. Literal forwards take what they take; there their measured time is told too.
+and with that much added to its stages. Literal forwards take what they take, and so do their many launches, for which
+the host is slower now and quicker then; the measured times of both are told too.
 
 Launches of just in time are late now and then, which no stage's median shows. So schedulers that launch in a thread of
 their own, other than the calibrating ones, run such a burst themselves too, and the virtual device's forwards are
@@ -239,7 +240,8 @@ def predict(
     Raises:
         RunFailed: if a calibrating scheduler fails.
     """
-    scenario = with_measured_forwards(rounds) if rounds.scenario.settings.matmuls else rounds.scenario
+    is_literal = rounds.scenario.settings.matmuls is not None
+    scenario = with_measured_forwards(rounds) if is_literal else rounds.scenario
     calibrated: dict[tuple[str, int], Overheads] = {}
     found = []
     failed = {}
@@ -251,6 +253,8 @@ def predict(
                 machine, SCHEDULERS[calibrator], scenario, batch_size
             )
         overheads = calibrated[calibrator, batch_size]
+        if is_literal:
+            overheads = with_measured_launches(overheads, rounds, name)
         try:
             if calibrator not in ("normal", name):
                 overheads = with_late_launches(overheads, machine, schedulers[name], scenario, batch_size)
@@ -329,3 +333,13 @@ def with_measured_forwards(rounds: Rounds) -> Scenario:
         per_token_ns = round((median(prefill) - fixed_ns) / (tokens - 1))
     forward = Cost(fixed_ns=fixed_ns - per_token_ns, per_token_ns=per_token_ns)
     return replace(rounds.scenario, costs=replace(rounds.scenario.costs, forward=forward))
+
+
+def with_measured_launches(overheads: Overheads, rounds: Rounds, scheduler: str) -> Overheads:
+    """Tell how long a launch under this scheduler took in the rounds, as a mean: its times have two peaks.
+
+    On an H200 a thousand launches of the host took 12 or 17 ms, for seconds at a time, whatever a calibration met.
+    """
+    launches = [span for result in rounds.of(scheduler) for span in result.timeline.stage(LAUNCH)]
+    launch_ns = fmean(span.end_ns - span.start_ns for span in launches)
+    return replace(overheads, launch_tail_ns=max(0, round(launch_ns) - overheads.launch_ns))

@@ -13,7 +13,7 @@ import pytest
 from impl.batching import Dynamic
 from impl.core import Batch
 from impl.costs import Costs, cost_ms
-from impl.device.protocol import GilReleases
+from impl.device.protocol import ArticleMatmuls, DeviceSettings, GilReleases, Matmuls
 from impl.engine import Engine, Scheduler
 from impl.experiment import Scenario, run
 from impl.machines import Machine, VirtualMachine
@@ -62,6 +62,19 @@ def test_told_the_overhead_the_virtual_device_meets_every_scheduler(costs: Costs
     for each in predicted:
         assert each.throughput_error == pytest.approx(0, abs=1e-3)
         assert each.ttft_error == pytest.approx(0, abs=1e-3)
+
+
+@pytest.mark.parametrize("is_literal", [True, False], ids=["literal", "calibrated"])
+def test_launches_of_literal_forwards_take_what_they_took_in_the_rounds(is_literal: bool) -> None:
+    """They took 3 ms then, and take 1 ms in the calibration; `overlap` waits for the host, `normal` for the GPU."""
+    matmuls = ArticleMatmuls(prefill=Matmuls(1000, 1000), decode=Matmuls(1000, 1000)) if is_literal else None
+    rounds = Rounds(scenario(burst(12), costs=stages(4, 6, 4), settings=DeviceSettings(matmuls=matmuls)))
+    pair = {name: SCHEDULERS[name] for name in ("normal", "overlap")}
+    measure_rounds(rounds, pair, VirtualMachine(launch_tail_ns=3_000_000), num_rounds=1)
+    predicted, _ = predict(rounds, pair, VirtualMachine(launch_tail_ns=1_000_000))
+    errors = {each.scheduler: each.throughput_error for each in predicted}
+    assert errors["normal"] == pytest.approx(0, abs=1e-6)
+    assert errors["overlap"] == (pytest.approx(0, abs=1e-6) if is_literal else pytest.approx(11 / 9 - 1, abs=0.03))
 
 
 TOLD = Overheads(0, 0, 50_000, 0, 0, GilReleases())
