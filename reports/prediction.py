@@ -198,7 +198,9 @@ def _batch_ns(cost: Cost, batch_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the virtual device said of one scheduler, and what was measured; errors are relative to the measurement."""
+    """What the virtual device said of one scheduler, and what was measured: the median over rounds, which one stalled
+    round does not move. Errors are relative to the measurement.
+    """
 
     scheduler: str
     throughput_rps: float
@@ -268,10 +270,10 @@ def predict(
             Prediction(
                 name,
                 median(throughputs_rps),
-                fmean(rounds.metric("throughput_rps", name)),
+                median(rounds.metric("throughput_rps", name)),
                 _spread(throughputs_rps),
                 median(ttfts_ns),
-                fmean(rounds.metric("ttft_mean_ns", name)),
+                median(rounds.metric("ttft_mean_ns", name)),
                 _spread(ttfts_ns),
             )
         )
@@ -298,8 +300,8 @@ def _spread(values: Sequence[float]) -> float:
 def misses(prediction: Prediction, rounds: Rounds, allowed: tuple[float, float]) -> list[str]:
     """Return in words where a prediction is further off than allowed.
 
-    Measured mean and prediction are both uncertain: half of the mean's 95 % interval is allowed too, and half the range
-    of the shifted runs, but at most twice the bound in all.
+    Measurement and prediction are both uncertain: half of the 95 % interval of the mean over rounds is allowed too, and
+    half the range of the shifted runs, but at most twice the bound in all.
 
     Args:
         prediction: of one scheduler.
@@ -336,10 +338,11 @@ def with_measured_forwards(rounds: Rounds) -> Scenario:
 
 
 def with_measured_launches(overheads: Overheads, rounds: Rounds, scheduler: str) -> Overheads:
-    """Tell how long a launch under this scheduler took in the rounds, as a mean: its times have two peaks.
+    """Tell how long a launch took under this scheduler: the median over rounds of the mean in each.
 
-    On an H200 a thousand launches of the host took 12 or 17 ms, for seconds at a time, whatever a calibration met.
+    On an H200's host a thousand launches took 12 or 17 ms, for seconds at a time, whatever a calibration met.
     """
-    launches = [span for result in rounds.of(scheduler) for span in result.timeline.stage(LAUNCH)]
-    launch_ns = fmean(span.end_ns - span.start_ns for span in launches)
+    launch_ns = median(
+        fmean(span.end_ns - span.start_ns for span in result.timeline.stage(LAUNCH)) for result in rounds.of(scheduler)
+    )
     return replace(overheads, launch_tail_ns=max(0, round(launch_ns) - overheads.launch_ns))

@@ -184,6 +184,19 @@ def test_a_scheduler_that_fails_in_a_calibration_leaves_the_others_their_predict
     assert "no buffer is free" in str(failed["twelve_buffers"])
 
 
+def test_what_was_measured_is_the_median_round() -> None:
+    """One of three rounds stalled: the prediction of the others is right."""
+    rounds = Rounds(scenario())
+    for stall_ns in (0, 7_000_000, 0):
+        jitter = cycle([0, 0, 0, stall_ns])
+        machine = JitteryMachine(0, host=lambda draw, jitter=jitter: next(jitter))
+        measure_rounds(rounds, {"normal": SCHEDULERS["normal"]}, machine, num_rounds=1)
+    assert np.ptp(rounds.metric("total_ns", "normal")) > 6e6
+    (found,), _ = predict(rounds, SCHEDULERS, VirtualMachine())
+    assert found.throughput_error == pytest.approx(0, abs=1e-6)
+    assert found.ttft_error == pytest.approx(0, abs=1e-6)
+
+
 def test_untold_it_misses() -> None:
     rounds = measured(scenario(burst(12), costs=stages(2, 3, 2)))
     for each in predict(rounds, SCHEDULERS, VirtualMachine())[0]:
