@@ -30,7 +30,7 @@ def test_the_virtual_device_predicts_throughput_and_ttft(
     predicted: Experiment, device: str, lab: Lab, request: pytest.FixtureRequest
 ) -> None:
     """Told this machine's host overhead, the virtual device meets throughput and mean TTFT within `ALLOWED`, or `NOISY`
-    where listed, plus what the measured mean and the prediction are themselves uncertain by.
+    where listed, plus what the measurement and the prediction are themselves uncertain by.
     """
     rounds = lab.rounds(predicted, device)
     predictions, failed = lab.predictions(predicted, device)

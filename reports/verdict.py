@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 """Of the two-sided intervals that decide on machines with noise."""
-MIN_TRIMMED_ROUNDS = 7
-"""From so many rounds on, the least and the greatest do not count: intervals trimmed of fewer cover too little."""
 
 
 SHORTEST_TIME_NS = 100_000
@@ -31,9 +29,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over rounds, trimmed of both extremes if there are many, with its confidence interval; on an exact machine
-    both ends are the value.
-    """
+    """A mean over rounds with its confidence interval; on an exact machine both ends are the value."""
 
     mean: float
     low: float
@@ -64,25 +60,15 @@ def show(value: float) -> str:
 
 
 def interval(samples: NDArray[np.float64]) -> Interval:
-    """Return the t-interval of the mean over rounds; two rounds or more, or a single exact one.
-
-    From `MIN_TRIMMED_ROUNDS` on it is that of the mean without the least and the greatest (K. K. Yuen, Biometrika 61,
-    1974): another process that stalls one round by milliseconds would else leave a claim undecided for good.
-    """
+    """Return the t-interval of the mean over rounds; two rounds or more, or a single exact one."""
     values = np.atleast_1d(np.asarray(samples, dtype=np.float64))
-    num_rounds = len(values)
     mean = float(values.mean())
-    if num_rounds == 1:
+    if len(values) == 1:
         return Interval(mean, mean, mean, 1)
     from scipy import stats  # a second to import, and not needed in virtual time
 
-    if num_rounds < MIN_TRIMMED_ROUNDS:
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, num_rounds - 1) * values.std(ddof=1) / np.sqrt(num_rounds))
-        return Interval(mean, mean - half, mean + half, num_rounds)
-    one = np.nextafter(1 / num_rounds, 1)  # the share of one round, which rounding must not make less than one
-    mean = float(stats.mstats.trimmed_mean(values, (one, one)))
-    low, high = map(float, stats.mstats.trimmed_mean_ci(values, (one, one), alpha=1 - CONFIDENCE))
-    return Interval(mean, low, high, num_rounds)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return Interval(mean, mean - half, mean + half, len(values))
 
 
 def uncertainty(samples: NDArray[np.float64]) -> float:

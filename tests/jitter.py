@@ -24,15 +24,23 @@ class JitteryMachine(VirtualMachine):
         seed: of both draws.
         host: jitter of each stage of the host.
         forward: jitter of each forward.
+        tail: by how much each launch goes on longer after its forward could start.
     """
 
-    def __init__(self, seed: int, *, host: Jitter = lambda draw: 0.0, forward: Jitter = lambda draw: 0.0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        host: Jitter = lambda draw: 0.0,
+        forward: Jitter = lambda draw: 0.0,
+        tail: Jitter = lambda draw: 0.0,
+    ) -> None:
         super().__init__()
-        self._seed, self._host, self._forward = seed, host, forward
+        self._seed, self._host, self._forward, self._tail = seed, host, forward, tail
 
     def open(self, settings: DeviceSettings, *, num_forwards: int) -> tuple[VirtualRuntime, VirtualDevice]:
         runtime = _JitteryRuntime(random.Random(self._seed), self._host)
-        return runtime, _JitteryDevice(random.Random(self._seed + 1), self._forward, runtime, settings)
+        return runtime, _JitteryDevice(random.Random(self._seed + 1), self._forward, self._tail, runtime, settings)
 
 
 class _JitteryRuntime(VirtualRuntime):
@@ -45,13 +53,18 @@ class _JitteryRuntime(VirtualRuntime):
 
 
 class _JitteryDevice(VirtualDevice):
-    def __init__(self, draw: random.Random, jitter: Jitter, runtime: VirtualRuntime, settings: DeviceSettings) -> None:
+    def __init__(
+        self, draw: random.Random, forward: Jitter, tail: Jitter, runtime: VirtualRuntime, settings: DeviceSettings
+    ) -> None:
         super().__init__(runtime, settings)
-        self._draw, self._jitter = draw, jitter
+        self._draw, self._forward, self._tail = draw, forward, tail
 
     def launch(self, batch: Batch, stream: Stream, *, forward_ns: int, copy_ns: int) -> ForwardTimes:
-        longer_ns = _longer(forward_ns, self._jitter(self._draw))
-        return super().launch(batch, stream, forward_ns=longer_ns, copy_ns=copy_ns)
+        longer_ns = _longer(forward_ns, self._forward(self._draw))
+        times = super().launch(batch, stream, forward_ns=longer_ns, copy_ns=copy_ns)
+        tail_ns = _longer(0, self._tail(self._draw))
+        self._runtime.sleep_until(self._runtime.now_ns() + tail_ns, "the rest of its launch")
+        return times
 
 
 def _longer(duration_ns: int, by_ns: float) -> int:

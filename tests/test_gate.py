@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,23 +30,29 @@ def git(repository: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def start(repository: Path, *arguments: str) -> subprocess.Popen[str]:
+@contextmanager
+def started(repository: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the gate; it does not outlive the block, however that ends."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"PYTHONPATH": str(repository), "TMPDIR": str(repository.parent / "tmp")}
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "reports", "gate", "--device", "virtual", *arguments],
         cwd=repository,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def gate(repository: Path, *arguments: str) -> tuple[int, str, str]:
     """Run the gate; return exit code, output and errors. Nothing may be left behind."""
-    process = start(repository, *arguments)
-    output, errors = process.communicate(timeout=120)
+    with started(repository, *arguments) as process:
+        output, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors, errors
     assert_nothing_is_left(repository)
     return process.returncode, output, errors
@@ -159,8 +167,8 @@ def test_bad_refs_and_changed_files_are_refused_before_anything_runs(repository:
         assert errors.startswith(f"--base {ref!r}: no ")
         assert errors.count("\n") == 1
     (repository / "new.py").write_text("")
-    process = start(repository, "--base", "HEAD")
-    output, errors = process.communicate(timeout=60)
+    with started(repository, "--base", "HEAD") as process:
+        output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (2, "")
     assert "has changes that are not committed (?? new.py), and only commits are measured; commit them" in errors
     assert (repository / "new.py").exists()
@@ -210,13 +218,14 @@ def test_an_interruption_leaves_nothing_behind(number: signal.Signals, repositor
         "from impl.workload import",
         "import time; time.sleep(30)\nfrom impl.workload import",
     )
-    process = start(repository, "--base", "HEAD")
-    deadline_s = time.monotonic() + 30
-    while git(repository, "worktree", "list").count("\n") < 2 and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    worktrees = repository / ".git" / "worktrees"  # not from git, which fails while another one adds to them
+    with started(repository, "--base", "HEAD") as process:
+        deadline_s = time.monotonic() + 30
+        while not worktrees.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
     assert errors.splitlines()[-1] == "interrupted: nothing was decided"
     assert_nothing_is_left(repository)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from reports.verdict import CONFIDENCE, MIN_TRIMMED_ROUNDS, Check, Interval, Verdict, decide, interval, worst
+from reports.verdict import CONFIDENCE, Check, Interval, Verdict, decide, interval, worst
 
 FINITE = st.floats(-1e9, 1e9)
 
@@ -63,37 +63,11 @@ def test_several_rounds_give_the_t_interval_of_their_mean() -> None:
     assert equal == Interval(2, 2, 2, 2)
 
 
-@pytest.mark.parametrize("num_rounds", [2, 3, 5, MIN_TRIMMED_ROUNDS - 1, MIN_TRIMMED_ROUNDS, 9, 12])
-def test_the_interval_covers_the_true_mean_as_often_as_stated(num_rounds: int) -> None:
-    rounds = np.random.default_rng(0).normal(10, 1, size=(1000, num_rounds))
+def test_the_interval_covers_the_true_mean_as_often_as_stated() -> None:
+    rounds = np.random.default_rng(0).normal(10, 1, size=(1000, 5))
     found = [interval(samples) for samples in rounds]
     share = np.mean([each.low <= 10 <= each.high for each in found])
     assert share == pytest.approx(CONFIDENCE, abs=0.02)
-
-
-STALLED = [32.97, 40.92, 33.23, 33.4, 32.9, 33.1, 33.6, 33.2, 33.0]
-"""Milliseconds; another process stalled one round."""
-
-
-def test_of_many_rounds_one_that_stalled_does_not_decide() -> None:
-    mean = np.mean(sorted(STALLED)[1:-1])
-    found = interval(np.array(STALLED))
-    assert found.mean == pytest.approx(mean)
-    assert found.num_rounds == 9
-    assert mean - 0.4 < found.low < mean < found.high < mean + 0.4
-    assert decide(found, 33 * 0.95, 33 * 1.05) is Verdict.HOLDS
-
-
-def test_two_stalled_rounds_or_one_of_few_leave_it_undecided() -> None:
-    assert decide(interval(np.array([*STALLED, 41.0])), 33 * 0.95, 33 * 1.05) is Verdict.UNDECIDED
-    few = STALLED[: MIN_TRIMMED_ROUNDS - 1]
-    assert decide(interval(np.array(few)), 33 * 0.95, 33 * 1.05) is Verdict.UNDECIDED
-
-
-def test_exactly_the_least_and_the_greatest_do_not_count() -> None:
-    for num_rounds in range(MIN_TRIMMED_ROUNDS, 200):
-        samples = np.array([-1e6, *range(num_rounds - 2), 1e6])
-        assert interval(samples).mean == pytest.approx((num_rounds - 3) / 2)
 
 
 def test_the_worst_verdict_counts() -> None:
