@@ -4,8 +4,8 @@ A real step takes more host time than the modelled stages: the scheduler's Pytho
 wake-up after the GPU. Short calibration runs measure it: a burst with the experiment's stage times (pauses of that
 length decide how cold the caches are) in batches of the measured run's mean size, once for each such size and way in
 which threads share the work. The virtual device then runs the experiment itself, with its own arrivals and batching,
-and with that much added to its stages. Literal forwards take what they take, and so do their many launches, for which
-the host is slower now and quicker then; the measured times of both are told too.
+and with that much added to its stages. Literal forwards take what they take, and the host is not equally quick with
+their many launches at all times: measured times are told of both, of launches within `MOST_TOLD`.
 
 Launches of just in time are late now and then, which no stage's median shows. So schedulers that launch in a thread of
 their own, other than the calibrating ones, run such a burst themselves too, and the virtual device's forwards are
@@ -44,7 +44,7 @@ NUM_OWN_STEPS = 20
 MOST_FITTED = 0.03
 """Share of a step by which forwards are fitted at most: more is no late launch but another order of steps."""
 MOST_TOLD = 2
-"""Times as long as in the calibration, so long may launches of literal forwards be that are told as measured."""
+"""Launch tails of literal forwards are told as measured up to this many times the calibration's."""
 NUM_WARM_UP_STEPS = 3
 OFFSETS_NS = range(-40_000, 40_001, 10_000)
 """Added to pre, forward and post, all at once, one virtual run each; nanoseconds."""
@@ -200,8 +200,8 @@ def _batch_ns(cost: Cost, batch_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the virtual device said of one scheduler, and what was measured: the median over rounds, which one stalled
-    round does not move. Errors are relative to the measurement.
+    """What the virtual device said of one scheduler, and what was measured: the median over rounds, which of three or
+    more one stalled round hardly moves. Errors are relative to the measurement.
     """
 
     scheduler: str
@@ -340,22 +340,25 @@ def with_measured_forwards(rounds: Rounds) -> Scenario:
 
 
 def with_measured_launches(overheads: Overheads, rounds: Rounds, scheduler: str) -> Overheads:
-    """Tell how long launches went on under this scheduler: the median over rounds of the mean in each.
+    """Return the overheads with the launch tail of this scheduler's own rounds: the median over rounds of their means.
 
-    On an H200's host a thousand launches took 12 or 17 ms, for seconds at a time, whatever a calibration met. What is
-    more than `MOST_TOLD` times as long as in the calibration is not told: a launch that waits for the GPU is a miss.
-    Nor is it where stages compute: what a launch waits for the GIL is for the virtual device to predict.
+    On an H200's host a thousand launches took 12 or 17 ms, for seconds at a time, whatever a calibration met. A tail of
+    more than `MOST_TOLD` times the calibration's stays the calibration's: such a launch waits for something, as for the
+    GPU, and to tell it would hide a miss. (A shorter wait, or one that the calibration has too, is not seen.) It also
+    stays where stages compute: what a launch waits for the GIL is for the virtual device to predict.
     """
     if rounds.scenario.costs.host_work is WorkKind.SPIN:
         return overheads
-    told_ns = round(median(fmean(_tails_ns(result.timeline)) for result in rounds.of(scheduler)))
+    told_ns = max(0, round(median(fmean(_tails_ns(result.timeline)) for result in rounds.of(scheduler))))
     if told_ns > MOST_TOLD * overheads.launch_tail_ns:
         return overheads
-    return replace(overheads, launch_tail_ns=max(0, told_ns))
+    return replace(overheads, launch_tail_ns=told_ns)
 
 
 def _tails_ns(timeline: Timeline) -> list[int]:
-    """Return how long each launch went on after its forward's start, where the device was idle: the first one's was."""
+    """Return how long launches went on after their forwards' start: of those begun while the device was idle, as the
+    first is.
+    """
     forwards = {span.batch_id: span for span in timeline.stage(FORWARD)}
     tails_ns = []
     busy_until_ns = timeline.started_ns

@@ -24,7 +24,7 @@ class JitteryMachine(VirtualMachine):
         seed: of both draws.
         host: jitter of each stage of the host.
         forward: jitter of each forward.
-        tail: by how much each launch goes on longer after its forward could start.
+        tail: by how much later each launch returns.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The result tables of the README, and that it shows the baselines' figures."""
+"""The result table, and that the README's tables show the recorded figures."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_cases_of_either_baseline_have_a_row(tmp_path: Path, monkeypatch: pytest
     ]
 
 
-def table(header: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of a table in the README."""
-    lines = README.read_text().splitlines()
+def table(header: str, path: Path = README) -> Iterator[list[str]]:
+    """Yield the cells of each row of a table in a Markdown file."""
+    lines = path.read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(header))
     for line in lines[start + 2 :]:
         if not line.startswith("|"):
@@ -70,3 +70,12 @@ def test_the_readmes_advice_has_the_figures_of_the_baselines(recorded: pd.DataFr
         for metric, cell in (("throughput", throughput), ("TTFT", ttft)):
             shown = [int(number) for number in re.findall(r"[+-]?\d+", cell.replace("−", "-"))]
             assert shown == [round(100 * row[f"{metric} {source}"]) for source in ("virtual", "gpu")], situation
+
+
+def test_the_readmes_predictions_are_those_recorded() -> None:
+    header = "| experiment | scheduler | req/s predicted"
+    everything = list(table(header, FOLDER / "nvidia-h200-predictions.md"))
+    recorded = [[cell for i, cell in enumerate(row) if i not in (3, 7)] for row in everything]  # without the ±
+    rows = list(table(header))
+    assert len(rows) > 10
+    assert all(row in recorded for row in rows)
