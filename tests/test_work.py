@@ -70,16 +70,19 @@ def test_two_threads_that_compute_in_python_take_the_sum_of_their_times() -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(NUM_CORES < 2, reason="two threads run side by side only on two cores or more")
 def test_two_threads_that_compute_in_a_library_take_the_longer_of_their_times() -> None:
-    """Other processes want the cores as well: the best of several tries counts, if two processes can do as well."""
+    """Other processes want the cores as well. So threads get eight tries, and fail only where two processes, tried in
+    turn with them, ran side by side in most: if both could equally well, that happens in less than 1 % of sessions,
+    however much load there is.
+    """
     bound_ns = 1.8 * 150 * MS  # one after the other would be 2
-    could = []
-    for _ in range(6):
+    num_tries, num_could = 8, 0
+    for _ in range(num_tries):
         if wall_ns(WorkKind.NATIVE, 150 * MS) < bound_ns:
             return
-        could.append(wall_of_two_processes_ns(150 * MS) < bound_ns)
-    if not any(could):
-        pytest.skip("other load leaves two processes no more than one core between them")
-    pytest.fail("two threads in a library ran one after the other, where two processes ran side by side")
+        num_could += wall_of_two_processes_ns(150 * MS) < bound_ns
+    if num_could <= num_tries / 2:
+        pytest.skip(f"other load let two processes run side by side in only {num_could} of {num_tries} tries")
+    pytest.fail(f"threads in a library never ran side by side, two processes in {num_could} of {num_tries} tries")
 
 
 def wake_ups_during(kind: WorkKind) -> int:
