@@ -60,6 +60,42 @@ def test_other_worktrees_stay_also_if_their_folder_is_not_there(repository: Path
     assert entries(repository) == ["away"]
 
 
+def add_half(repository: Path) -> Path:
+    """Leave a worktree in the state in which git, adding it, lets no other git list them."""
+    half = repository / ".git" / "worktrees" / "half"
+    half.mkdir(parents=True)
+    for name in ("commondir", "HEAD"):
+        (half / name).touch()
+    (half / "gitdir").write_text(f"{repository.parent}/half/.git")
+    return half
+
+
+def test_another_gates_worktree_in_the_making_is_waited_for(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = []
+
+    def whole_after_two(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 2:
+            shutil.rmtree(half)
+
+    monkeypatch.setattr("time.sleep", whole_after_two)
+    with worktree(repository, "HEAD", repository.parent / "base"):
+        half = add_half(repository)
+    assert len(pauses) == 2
+    assert entries(repository) == []
+
+
+def test_worktrees_that_git_cannot_list_are_an_error_in_the_end(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda pause_s: None)
+    with (
+        pytest.raises(FileError, match="git worktree failed: fatal: failed to read"),
+        worktree(repository, "HEAD", repository.parent / "base"),
+    ):
+        add_half(repository)
+
+
 def test_the_users_hooks_do_not_run(repository: Path) -> None:
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.parent.mkdir(exist_ok=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from reports.files import FileError
 from reports.regression import processes
+
+NUM_LIST_TRIES = 5
+LIST_PAUSE_S = 0.1
 
 
 def git(repository: Path, *arguments: str) -> str:
@@ -79,6 +83,16 @@ def worktree(repository: Path, commit: str, folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if f"worktree {folder}" in git(repository, "worktree", "list", "--porcelain").splitlines():
+        if f"worktree {folder}" in _listed(repository):
             # Twice, as git keeps a worktree locked until it is whole.
             git(repository, "worktree", "remove", "--force", "--force", str(folder))
+
+
+def _listed(repository: Path) -> list[str]:
+    """Return git's lines on all worktrees. It fails in the milliseconds in which another gate adds one of its own."""
+    for _ in range(NUM_LIST_TRIES - 1):
+        try:
+            return git(repository, "worktree", "list", "--porcelain").splitlines()
+        except FileError:
+            time.sleep(LIST_PAUSE_S)
+    return git(repository, "worktree", "list", "--porcelain").splitlines()
