@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median_high
+from statistics import median, median_high
 from typing import Any
-
-import numpy as np
 
 from impl.costs import WorkKind
 from impl.metrics import Summary
@@ -132,7 +130,7 @@ def differences(baselines: Baselines, case: Case, rounds: Rounds, *, is_exact: b
         if before is None or by is None:
             continue
         ratio = before / by
-        now = float(np.median(rounds.metric(name, case.scheduler) / rounds.metric(name, reference)))
+        now = float(median(rounds.metric(name, case.scheduler) / rounds.metric(name, reference)))
         if abs(now / ratio - 1) > tolerance:
             moved.append(f"{name} over {reference}'s: {now:.4f} instead of {ratio:.4f}, allowed ±{tolerance:.0%}")
     return moved
@@ -156,7 +154,7 @@ def _absolute_difference(expected: dict[str, float | None], rounds: Rounds, refe
     settings = rounds.scenario.settings
     if before is None or settings.matmuls is not None or settings.kernels_per_forward > 1:
         return []
-    now = float(np.median(rounds.metric("total_ns", reference)))
+    now = float(median(rounds.metric("total_ns", reference)))
     if abs(now / before - 1) <= ABSOLUTE_TOLERANCE:
         return []
     return [f"total_ns: {now:.0f} instead of {before:.0f}, allowed ±{ABSOLUTE_TOLERANCE:.0%}"]

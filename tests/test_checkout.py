@@ -85,6 +85,24 @@ def test_another_gates_worktree_in_the_making_is_waited_for(repository: Path, mo
     assert entries(repository) == []
 
 
+def test_one_that_begins_just_before_the_removal_is_waited_for_too(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git_and_another_gate(repository: Path, *arguments: str) -> str:
+        done = git(repository, *arguments)
+        if arguments[:2] == ("worktree", "list"):
+            halves.append(add_half(repository))
+        return done
+
+    halves: list[Path] = []
+    monkeypatch.setattr("reports.regression.checkout.git", git_and_another_gate)
+    monkeypatch.setattr("time.sleep", lambda pause_s: shutil.rmtree(halves[0]))
+    with worktree(repository, "HEAD", repository.parent / "base"):
+        pass
+    assert len(halves) == 1
+    assert entries(repository) == []
+
+
 def test_worktrees_that_git_cannot_list_are_an_error_in_the_end(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,16 +21,8 @@ from impl.schedulers import SCHEDULERS, overlap_just_in_time
 from impl.workload import burst, poisson
 from perf.test_prediction import NOISY, PREDICTED
 from reports.measure import Rounds, measure_rounds
-from reports.prediction import (
-    OFFSETS_NS,
-    Overheads,
-    Prediction,
-    measure_overheads,
-    misses,
-    predict,
-    with_late_launches,
-    with_measured_launches,
-)
+from reports.overheads import Overheads, measure_overheads, with_late_launches, with_measured_launches
+from reports.prediction import OFFSETS_NS, Prediction, misses, predict
 from reports.verdict import uncertainty
 from tests.build import scenario, stages
 from tests.jitter import Jitter, JitteryMachine
@@ -245,7 +237,7 @@ def test_a_scheduler_that_fails_in_a_calibration_leaves_the_others_their_predict
     assert "no buffer is free" in str(failed["twelve_buffers"])
 
 
-def test_what_was_measured_is_the_median_round() -> None:
+def test_what_was_measured_is_the_median_over_rounds() -> None:
     """One of three rounds stalled: the prediction of the others is right."""
     rounds = Rounds(scenario())
     for stall_ns in (0, 7_000_000, 0):

@@ -12,8 +12,8 @@ from pathlib import Path
 from reports.files import FileError
 from reports.regression import processes
 
-NUM_LIST_TRIES = 5
-LIST_PAUSE_S = 0.1
+NUM_TRIES = 5
+PAUSE_S = 0.1
 
 
 def git(repository: Path, *arguments: str) -> str:
@@ -83,16 +83,16 @@ def worktree(repository: Path, commit: str, folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if f"worktree {folder}" in _listed(repository):
+        if f"worktree {folder}" in _patient_git(repository, "worktree", "list", "--porcelain").splitlines():
             # Twice, as git keeps a worktree locked until it is whole.
-            git(repository, "worktree", "remove", "--force", "--force", str(folder))
+            _patient_git(repository, "worktree", "remove", "--force", "--force", str(folder))
 
 
-def _listed(repository: Path) -> list[str]:
-    """Return git's lines on all worktrees. It fails in the milliseconds in which another gate adds one of its own."""
-    for _ in range(NUM_LIST_TRIES - 1):
+def _patient_git(repository: Path, *arguments: str) -> str:
+    """Run git, again if it fails, as about worktrees it does in the milliseconds in which another gate adds one."""
+    for _ in range(NUM_TRIES - 1):
         try:
-            return git(repository, "worktree", "list", "--porcelain").splitlines()
+            return git(repository, *arguments)
         except FileError:
-            time.sleep(LIST_PAUSE_S)
-    return git(repository, "worktree", "list", "--porcelain").splitlines()
+            time.sleep(PAUSE_S)
+    return git(repository, *arguments)
