@@ -52,10 +52,10 @@ SATURATED = Experiment(
     Scenario("saturated", BACKLOG, Single(), stages(100, 490, 100)),
     pick("normal", "overlap", "overlap_worker_thread", "overlap_three_thread"),
     section="7",
-    real_scale=0.05,
+    real_scale=0.04,
 )
 STARVED = Experiment(
-    Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8", real_scale=0.1
+    Scenario("starved", BACKLOG, Single(), stages(120, 165, 120)), SCHEDULERS, section="8", real_scale=0.08
 )
 BALANCED = Experiment(
     Scenario("balanced", BACKLOG, Single(), stages(120, 240, 120)),
@@ -145,7 +145,7 @@ BACKLOG_SWEEP = tuple(
         Scenario(f"backlog_forward_{forward_ms}ms", burst(5), Single(), stages(120, forward_ms, 120)),
         PAIR,
         section="5.2",
-        real_scale=0.05,
+        real_scale=0.04,
     )
     for forward_ms in FORWARDS_MS
 )
@@ -205,7 +205,7 @@ def chunked(scenario_id: str, max_prefill_tokens: int) -> Experiment:
         ),
         PAIR,
         section="9.1",
-        real_scale=0.12,
+        real_scale=0.1,
     )
 
 
@@ -216,7 +216,7 @@ def copying(scenario_id: str, *, has_copy_stream: bool) -> Experiment:
     """Return forwards whose result takes long to copy to the host."""
     costs = Costs(pre=cost_ms(20), forward=cost_ms(100), copy=cost_ms(40), post=cost_ms(20))
     settings = DeviceSettings(has_copy_stream=has_copy_stream)
-    return Experiment(Scenario(scenario_id, burst(8), Single(), costs, settings), PAIR, section="14.1", real_scale=0.1)
+    return Experiment(Scenario(scenario_id, burst(8), Single(), costs, settings), PAIR, section="14.1", real_scale=0.08)
 
 
 COPY_STREAM = copying("copy_stream", has_copy_stream=True)
@@ -243,13 +243,16 @@ STOP_TOKEN = endings("stop_token", Lengths(max_output_tokens=16, stop_after=1))
 LENGTH_LIMIT = endings("length_limit", Lengths(max_output_tokens=1))
 
 
-def bulk_prefills(scenario_id: str, settings: DeviceSettings, *, real_scale: float = 0.03) -> Experiment:
+def bulk_prefills(
+    scenario_id: str, settings: DeviceSettings, *, real_scale: float = 0.03, real_rounds: int = 3
+) -> Experiment:
     """Return three long prefills in a row whose launch may block."""
     return Experiment(
         Scenario(scenario_id, burst(3), Single(), stages(20, 1000, 20), settings),
         pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
         section="beyond",
         real_scale=real_scale,
+        real_rounds=real_rounds,
     )
 
 
@@ -262,7 +265,9 @@ LAUNCH_BLOCKED_BY_PREVIOUS = bulk_prefills(
 )
 # The host launches a small kernel in 15 to 20 µs: only if the GPU takes longer does the queue fill, so a forward of
 # 3,000 of them needs 90 ms.
-LAUNCH_QUEUE_FULL = bulk_prefills("launch_queue_full", DeviceSettings(kernels_per_forward=3000), real_scale=0.09)
+LAUNCH_QUEUE_FULL = bulk_prefills(
+    "launch_queue_full", DeviceSettings(kernels_per_forward=3000), real_scale=0.09, real_rounds=2
+)
 LAUNCH_BOUND = Experiment(
     Scenario(
         "launch_bound",
