@@ -169,7 +169,7 @@ def test_a_warm_up_that_failed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return scheduler
 
-    lab = Lab({}, lambda text: None)
+    lab = Lab({}, lambda text: None, num_rounds=2)
     for name, error, expected in (("fails", ValueError("mine"), 2), ("works", None, 3)):
         served = replace(scenario(costs=stages(0.1, 0.2, 0.1)), id=name)
         experiment = Experiment(served, {"normal": noting(name, error)}, real_scale=1.0, real_rounds=2)
@@ -190,7 +190,7 @@ def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.Mon
         served = replace(scenario(costs=costs, settings=settings), id=name)
         return Experiment(served, {"normal": noting}, real_scale=1.0, real_rounds=2)
 
-    lab = Lab({}, lambda text: None)
+    lab = Lab({}, lambda text: None, num_rounds=2)
     one_stream = DeviceSettings(has_copy_stream=False)
     for name, settings, copy_ms, num_runs in (
         ("first", DeviceSettings(), 0, 3),
@@ -205,6 +205,38 @@ def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.Mon
     runs.clear()
     lab.rounds(experiment("another machine", one_stream, 0), "another")
     assert len(runs) == 3
+
+
+@pytest.mark.parametrize(
+    ("own", "asked_for", "is_slow", "expected"),
+    [
+        (2, None, [False, True], 3),
+        (2, None, [True, False], 3),
+        (2, None, [True, True], 2),
+        (2, None, [False, False], 2),
+        (3, None, [False, True], 3),
+        (2, 2, [False, True], 2),
+    ],
+)
+def test_two_rounds_that_disagree_get_a_third(
+    own: int, asked_for: int | None, is_slow: list[bool], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless a number of rounds is asked for: it is kept. The median of three leaves the odd one out."""
+    monkeypatch.setattr("reports.lab.MACHINES", {"cpu": Inexact})
+    loops = [normal if slow else overlap for slow in is_slow]
+
+    def now_and_then(engine: Engine) -> None:
+        (loops.pop(0) if loops else overlap)(engine)
+
+    heard: list[str] = []
+    experiment = Experiment(
+        scenario(burst(5), costs=stages(1, 1, 1)), {"normal": normal, "mine": now_and_then}, real_rounds=own
+    )
+    rounds = Lab({}, heard.append, num_rounds=asked_for).rounds(experiment, "cpu")
+    assert rounds.num_rounds == expected
+    assert ("small on cpu: its two rounds disagree, a third decides" in heard) == (expected > own)
+    if expected == 3:
+        assert np.median(rounds.metric("total_ns", "mine")) < rounds.metric("total_ns", "normal")[0]
 
 
 @pytest.mark.parametrize(("decided_at", "seen"), [(3, [3]), (4, [3, 4]), (5, [3, 4, 6]), (99, [3, 4, 6, 9])])
