@@ -31,8 +31,8 @@ EXTENSIONS = (1 / 3, 2 / 3, 1.0)
 after two or three narrows the interval most.
 """
 DISAGREEMENT = 0.05
-"""Two rounds of which a scheduler's total or mean TTFT differ by more get a third: the median of two is their mean, and
-takes half of what a process beside added to one of them.
+"""If an experiment has two rounds, and a scheduler's total or mean TTFT differ by more, it gets a third: the median of
+two is their mean, and takes half of what a process beside added to one of them.
 """
 
 
@@ -102,7 +102,7 @@ class Lab:
             self._extend(rounds, experiment, machine)
             if self._num_rounds is None and _disagree(rounds):
                 self._progress(f"{experiment.id} on {device}: its two rounds disagree, a third decides")
-                self._extend(rounds, experiment, machine, 1 / 2)
+                self._extend(rounds, experiment, machine, 1 / experiment.real_rounds)
             self._rounds[key] = rounds  # only once it is complete
         return self._rounds[key]
 

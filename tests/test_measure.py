@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -207,36 +208,76 @@ def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.Mon
     assert len(runs) == 3
 
 
+MEASURED = {"total_ns": 100, "ttft_mean_ns": 50}
+SLOWER = {name: {"total_ns": 130, "ttft_mean_ns": 65} for name in PAIR}
+"""What a round of `planned` measures of each scheduler; and a second one, of both."""
+
+
 @pytest.mark.parametrize(
-    ("own", "asked_for", "is_slow", "expected"),
+    ("own", "asked_for", "second", "expected"),
     [
-        (2, None, [False, True], 3),
-        (2, None, [True, False], 3),
-        (2, None, [True, True], 2),
-        (2, None, [False, False], 2),
-        (3, None, [False, True], 3),
-        (2, 2, [False, True], 2),
+        (2, None, SLOWER, 3),
+        (2, None, {"normal": SLOWER["normal"]}, 3),
+        (2, None, {"overlap": SLOWER["overlap"]}, 3),
+        (2, None, {"overlap": {"total_ns": 106}}, 3),
+        (2, None, {"normal": {"ttft_mean_ns": 47}}, 3),
+        (2, None, {"normal": {"total_ns": 104}, "overlap": {"ttft_mean_ns": 52}}, 2),
+        (2, 2, SLOWER, 2),
+        (3, None, SLOWER, 3),
     ],
 )
 def test_two_rounds_that_disagree_get_a_third(
-    own: int, asked_for: int | None, is_slow: list[bool], expected: int, monkeypatch: pytest.MonkeyPatch
+    own: int,
+    asked_for: int | None,
+    second: dict[str, dict[str, int]],
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Unless a number of rounds is asked for: it is kept. The median of three leaves the odd one out."""
-    monkeypatch.setattr("reports.lab.MACHINES", {"cpu": Inexact})
-    loops = [normal if slow else overlap for slow in is_slow]
-
-    def now_and_then(engine: Engine) -> None:
-        (loops.pop(0) if loops else overlap)(engine)
-
-    heard: list[str] = []
-    experiment = Experiment(
-        scenario(burst(5), costs=stages(1, 1, 1)), {"normal": normal, "mine": now_and_then}, real_rounds=own
-    )
-    rounds = Lab({}, heard.append, num_rounds=asked_for).rounds(experiment, "cpu")
+    """By more than 5 %, in any scheduler's total or mean TTFT; a number of rounds that is asked for is kept."""
+    rounds, heard = planned([{}, second, {}], own, asked_for, monkeypatch)
     assert rounds.num_rounds == expected
     assert ("small on cpu: its two rounds disagree, a third decides" in heard) == (expected > own)
-    if expected == 3:
-        assert np.median(rounds.metric("total_ns", "mine")) < rounds.metric("total_ns", "normal")[0]
+    totals_ns = [second.get("overlap", {}).get("total_ns", 100) if i == 1 else 100 for i in range(expected)]
+    assert list(rounds.metric("total_ns", "overlap")) == totals_ns, "the first two count too"
+
+
+@pytest.mark.parametrize("planned_third", [SLOWER, None])
+def test_two_rounds_that_throttling_left_get_one_more(
+    planned_third: dict[str, dict[str, int]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third of three was left out; so may be the one that is to decide."""
+    rounds, _ = planned([{}, SLOWER, None, planned_third, {}], 3, None, monkeypatch)
+    assert rounds.num_rounds == (2 if planned_third is None else 3)
+
+
+def planned(
+    plan: list[dict[str, dict[str, int]] | None],
+    own: int,
+    asked_for: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[Rounds, list[str]]:
+    """Return the rounds of a lab, and what it tells; each is `MEASURED`, but for what the plan says of schedulers. None
+    stands for a round in which the GPU throttles at every attempt.
+    """
+
+    def measure(
+        rounds: Rounds, schedulers: dict[str, object], machine: object, *, num_rounds: int, **_: object
+    ) -> None:
+        is_warm_up = len(schedulers) == 1
+        for _ in range(0 if is_warm_up else num_rounds):
+            different = plan.pop(0)
+            if different is None:
+                return
+            for name in schedulers:
+                summary = SimpleNamespace(**MEASURED | different.get(name, {}))
+                result = SimpleNamespace(metrics=SimpleNamespace(summary=summary))
+                rounds.results.setdefault(name, []).append(result)  # type: ignore[arg-type] # all that is read of it
+
+    monkeypatch.setattr("reports.lab.MACHINES", {"cpu": Inexact})
+    monkeypatch.setattr("reports.lab.measure_rounds", measure)
+    heard: list[str] = []
+    lab = Lab({}, heard.append, num_rounds=asked_for)
+    return lab.rounds(Experiment(scenario(), PAIR, real_rounds=own), "cpu"), heard
 
 
 @pytest.mark.parametrize(("decided_at", "seen"), [(3, [3]), (4, [3, 4]), (5, [3, 4, 6]), (99, [3, 4, 6, 9])])
