@@ -95,7 +95,9 @@ class Evidence:
 
     def between(self, name: str, samples: Samples, low: float, high: float) -> None:
         """Check that a value lies in [low, high]."""
-        self._check(name, samples, f"{show(low)} … {show(high)}", low - self._slack(low), high + self._slack(high))
+        below, above = self._slack(low), self._slack(high)
+        wanted = f"{show(low)} … {show(high)}{_allowed(max(below, above))}"
+        self._check(name, samples, wanted, low - below, high + above)
 
     def around(self, value: float, margin: float) -> tuple[float, float]:
         """Return value ± margin, an absolute number; where equal runs give equal times, value ± rounding."""
@@ -109,11 +111,12 @@ class Evidence:
     def at_least(self, name: str, samples: Samples, bound: float) -> None:
         """Check that a value is `bound` or more; slack never lets more than half of a positive bound pass."""
         slack = min(self._slack(bound), bound / 2) if bound > 0 else self._slack(bound)
-        self._check(name, samples, f"at least {show(bound)}", bound - slack, math.inf)
+        self._check(name, samples, f"at least {show(bound)}{_allowed(slack)}", bound - slack, math.inf)
 
     def at_most(self, name: str, samples: Samples, bound: float) -> None:
         """Check that a value is `bound` or less."""
-        self._check(name, samples, f"at most {show(bound)}", -math.inf, bound + self._slack(bound))
+        slack = self._slack(bound)
+        self._check(name, samples, f"at most {show(bound)}{_allowed(slack)}", -math.inf, bound + slack)
 
     def _slack(self, bound: float) -> float:
         return self.tolerance.slack * max(1.0, abs(bound))
@@ -129,6 +132,11 @@ class Evidence:
         if self.verdict is not Verdict.HOLDS:
             lines = "\n".join(f"  {check}" for check in self.checks)
             raise ClaimFailed(f"{self.verdict.value} on {self.device}:\n{lines or '  the claim checked nothing'}")
+
+
+def _allowed(slack: float) -> str:
+    """Tell of slack, where there is any: else a value beyond the bound that passes, or is undecided, looks wrong."""
+    return f" (with {show(slack)} of slack)" if slack else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,20 @@ def test_a_failed_claim_shows_every_check() -> None:
     ]
 
 
+def test_slack_is_told_where_there_is_any() -> None:
+    """Else 0.15 with an interval below 0.2, wanted at least 0.2, would look as if it should fail."""
+    found = evidence("cpu")
+    found.at_least("half at most", np.array([0.05, 0.06]), 0.08)
+    found.at_most("second", np.array([1.0, 1.0]), 1)
+    found.between("third", np.array([1.0, 1.0]), 0, 2)
+    wanted = [check.wanted for check in found.checks]
+    assert wanted == [
+        "at least 0.08 (with 0.04 of slack)",
+        "at most 1 (with 0.05 of slack)",
+        "0 … 2 (with 0.1 of slack)",
+    ]
+
+
 def test_a_claim_that_checks_nothing_does_not_pass() -> None:
     with pytest.raises(ClaimFailed, match=r"NOT RUN on virtual:\n  the claim checked nothing"):
         evidence().require_holds()
