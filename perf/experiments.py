@@ -243,16 +243,13 @@ STOP_TOKEN = endings("stop_token", Lengths(max_output_tokens=16, stop_after=1))
 LENGTH_LIMIT = endings("length_limit", Lengths(max_output_tokens=1))
 
 
-def bulk_prefills(
-    scenario_id: str, settings: DeviceSettings, *, real_scale: float = 0.03, real_rounds: int = 3
-) -> Experiment:
+def bulk_prefills(scenario_id: str, settings: DeviceSettings, *, real_scale: float = 0.03) -> Experiment:
     """Return three long prefills in a row whose launch may block."""
     return Experiment(
         Scenario(scenario_id, burst(3), Single(), stages(20, 1000, 20), settings),
         pick("normal", "overlap", "overlap_worker_thread_no_wait", "overlap_post_thread"),
         section="beyond",
         real_scale=real_scale,
-        real_rounds=real_rounds,
     )
 
 
@@ -265,8 +262,8 @@ LAUNCH_BLOCKED_BY_PREVIOUS = bulk_prefills(
 )
 # The host launches a small kernel in 15 to 20 µs: only if the GPU takes longer does the queue fill, so a forward of
 # 3,000 of them needs 90 ms.
-LAUNCH_QUEUE_FULL = bulk_prefills(
-    "launch_queue_full", DeviceSettings(kernels_per_forward=3000), real_scale=0.09, real_rounds=2
+LAUNCH_QUEUE_FULL = replace(
+    bulk_prefills("launch_queue_full", DeviceSettings(kernels_per_forward=3000), real_scale=0.09), real_rounds=2
 )
 LAUNCH_BOUND = Experiment(
     Scenario(

@@ -99,10 +99,10 @@ class Lab:
                 self._progress(f"{experiment.id} on {device}: {self._announced(experiment)}")
                 self._warm_up(experiment, machine)
             rounds = Rounds(experiment.on(machine))
-            self._extend(rounds, experiment, machine)
+            self._extend(rounds, experiment, machine, 1 if machine.is_exact else self._real_rounds(experiment))
             if self._num_rounds is None and _disagree(rounds):
                 self._progress(f"{experiment.id} on {device}: its two rounds disagree, a third decides")
-                self._extend(rounds, experiment, machine, 1 / experiment.real_rounds)
+                self._extend(rounds, experiment, machine, 1)
             self._rounds[key] = rounds  # only once it is complete
         return self._rounds[key]
 
@@ -141,9 +141,8 @@ class Lab:
     def _real_rounds(self, experiment: Experiment) -> int:
         return self._num_rounds or experiment.real_rounds
 
-    def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine, share: float = 1.0) -> None:
-        """Add a share of an experiment's number of rounds, rounded up: one where time is exact."""
-        num_rounds = 1 if machine.is_exact else ceil(share * self._real_rounds(experiment))
+    def _extend(self, rounds: Rounds, experiment: Experiment, machine: Machine, num_rounds: int) -> None:
+        """Add rounds to those of an experiment."""
         monitor = self._sampler if machine.name == "cuda" else None
         measure_rounds(rounds, self.schedulers(experiment), machine, num_rounds=num_rounds, monitor=monitor)
 
@@ -153,13 +152,15 @@ class Lab:
             return self._judge_once(claim, device)
         for experiment in claim.experiments:
             if self.rounds(experiment, device).num_rounds < 2:
-                self._extend(self.rounds(experiment, device), experiment, self.machine(device))
+                own = self._real_rounds(experiment)
+                self._extend(self.rounds(experiment, device), experiment, self.machine(device), own)
         evidence = self._judge_once(claim, device)
         for share in EXTENSIONS:
             if evidence.verdict is not Verdict.UNDECIDED:
                 break
             for experiment in claim.experiments:
-                self._extend(self.rounds(experiment, device), experiment, self.machine(device), share)
+                more = ceil(share * self._real_rounds(experiment))
+                self._extend(self.rounds(experiment, device), experiment, self.machine(device), more)
             evidence = self._judge_once(claim, device)
         return evidence
 

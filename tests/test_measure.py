@@ -210,7 +210,7 @@ def test_the_lab_warms_up_once_for_each_kind_of_settings(monkeypatch: pytest.Mon
 
 MEASURED = {"total_ns": 100, "ttft_mean_ns": 50}
 SLOWER = {name: {"total_ns": 130, "ttft_mean_ns": 65} for name in PAIR}
-"""What a round of `planned` measures of each scheduler; and a second one, of both."""
+"""What `planned` measures of a scheduler in a usual round; and of both in one that is 30 % slower."""
 
 
 @pytest.mark.parametrize(
